@@ -93,10 +93,10 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
         certificates = "certificate=erm or votes"
     return ConfigError(
         Message(
-            "{mechanism} releases the weights of one linear head, which "
-            "this model does not have: release labels instead, with "
-            "{config:mechanism=randomized_response} or {config:mechanism=gaussian_margin}; or "
-            "train with {config:model=linear} and {certificates}",
+            "{mechanism} releases the weights of one linear head, which this model does not have: "
+            "release labels instead, with {config:mechanism=randomized_response} or "
+            "{config:mechanism=gaussian_margin}; or train with {config:model=linear} and "
+            "{certificates}",
             mechanism=Setting(f"mechanism={name}"),
             certificates=certificates,
         )

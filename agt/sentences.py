@@ -18,11 +18,10 @@ SCOPE = (
     f"{SCOPE_IN_BRIEF}. The guarantee covers data that training accepts without an error. "
     "Training refuses, for example, a batch above n_max, a unit above relation.unit_rows, a "
     "missing value where none is declared to occur, and a single class where no classes are "
-    "declared. The guarantee does not "
-    "cover how long the computation takes, nor what else a machine reveals about the "
-    "computation (memory, caches, power). The errors of library functions (exp, tanh, erf, "
-    "softmax) and of eigenvectors (LAPACK) are assumed, not proved, to be at most what the "
-    "bounds allow for"
+    "declared. The guarantee does not cover how long the computation takes, nor what else a "
+    "machine reveals about the computation (memory, caches, power). The errors of library "
+    "functions (exp, tanh, erf, softmax) and of eigenvectors (LAPACK) are assumed, not proved, to "
+    "be at most what the bounds allow for"
 )
 OUTSIDE = (
     "the guarantee does not cover how long a step takes, nor any other side channel, such as "

@@ -32,7 +32,8 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("error")  # as in the tests: a warning in training is an escape
-    reports, start = {cell: Report() for cell in CELLS}, time.perf_counter()
+    reports = {cell: Report() for cell in CELLS}
+    start = time.perf_counter()
     for index in range(options.trials) if options.only is None else [options.only]:
         cell, report = trial(options.seed, index, options.retrainings)
         reports[cell] += report

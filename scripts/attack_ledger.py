@@ -69,10 +69,8 @@ def row(ledgers: list[Killed]) -> tuple[int, ...]:
     debits, told, kept, refused = (
         sum(ledger.counts[name] for ledger in ledgers) for name in counts
     )
-    kills, debited = (
-        sum(ledger.kills for ledger in ledgers),
-        sum(len(ledger.told) for ledger in ledgers),
-    )
+    kills = sum(ledger.kills for ledger in ledgers)
+    debited = sum(len(ledger.told) for ledger in ledgers)
     return (
         len(ledgers),
         kills,

@@ -93,7 +93,8 @@ def setup(
     relation: str = "add_remove",
     **compute: Any,
 ) -> TrainingSetup:
-    grid, rule = KGridConfig(values=tuple(ks)), RelationConfig(name=relation)
+    grid = KGridConfig(values=tuple(ks))
+    rule = RelationConfig(name=relation)
     return TrainingSetup(2, training, rule, grid, ComputeConfig(**compute), len(data))
 
 
@@ -163,11 +164,9 @@ def rates() -> tuple[float, float]:
     """(operations a second of a large float64 matrix product, bytes a second of a large copy), of
     processor time: the machine's ceilings.
     """
-    a, big, out = (
-        torch.rand(1500, 1500, dtype=torch.float64),
-        torch.rand(1 << 24),
-        torch.empty(1 << 24),
-    )
+    a = torch.rand(1500, 1500, dtype=torch.float64)
+    big = torch.rand(1 << 24)
+    out = torch.empty(1 << 24)
     product, copy = side_by_side([lambda: a @ a, lambda: out.copy_(big)], 5)
     return 2 * 1500**3 / product.processor, 2 * 4 * 2**24 / copy.processor
 
@@ -181,7 +180,8 @@ def operations(widths: Sequence[int], ks: int, selects: bool = False) -> int:
     as the first layer's is. A unit that is dead, as half of them are, costs nothing: neither as
     input, nor in what its gradient is multiplied by. A selection compares both values once more.
     """
-    first, rest = widths[0] * widths[1], sum(a * b for a, b in pairwise(widths[1:]))
+    first = widths[0] * widths[1]
+    rest = sum(a * b for a, b in pairwise(widths[1:]))
     extra = 2 * (first + rest) // 2 if selects else 0
     return 7 * (first + rest) + ks * ((4 + 8 // 2) * first + (4 + 4 + 6) // 2 * rest + extra)
 
@@ -211,7 +211,8 @@ def row(name: str, ratio: float, reach: str, met: bool, **facts: Any) -> Row:
 
 def beside_plain(name: str, relation: str, reach: int, repeats: int) -> list[Row]:
     """One step of a relation beside a plain one."""
-    data, model = records(5000, 768), head(768, 100, 1)
+    data = records(5000, 768)
+    model = head(768, 100, 1)
     works = [one_step(make_run(data, model, (50,), relation)), plain_step(data, model)]
     ours, plain = side_by_side(works, repeats)
     least = floor(5000, (768, 100, 1), 1, selects=relation == "paper_privacy")
@@ -227,7 +228,8 @@ def beside_plain(name: str, relation: str, reach: int, repeats: int) -> list[Row
 
 
 def bench_reference(repeats: int) -> list[Row]:
-    data, model = records(5000, 768), head(768, 100, 1)
+    data = records(5000, 768)
+    model = head(768, 100, 1)
     works = [
         one_step(make_run(data, model, (50,), kernel=kernel)) for kernel in ("reference", "cpu")
     ]
@@ -253,7 +255,9 @@ def bench_depth4(repeats: int) -> list[Row]:
     """Learning rate and clip level of the papers' networks of this depth: boxes stay as narrow
     as where they certify.
     """
-    data, model, ks = records(10_000, 188), head(*DEEP), (0, 10, 20, 50)
+    data = records(10_000, 188)
+    model = head(*DEEP)
+    ks = (0, 10, 20, 50)
     run = TrainingRun(model, setup(data, settings(lr=1e-3, clip=0.06), ks), data)
     ours, plain = side_by_side([one_step(run), plain_step(data, model)], repeats)
     least = floor(10_000, DEEP, len(ks))
@@ -274,7 +278,8 @@ def bench_depth4(repeats: int) -> list[Row]:
 
 
 def bench_grid(repeats: int) -> list[Row]:
-    data, model = records(25_000, 384), head(384, 100, 1)
+    data = records(25_000, 384)
+    model = head(384, 100, 1)
     grid, single = (
         lambda ks=ks: train(model, setup(data, settings(epochs=3), ks), data)
         for ks in (range(64), (50,))
@@ -299,10 +304,8 @@ def bench_grid(repeats: int) -> list[Row]:
 
 def bench_blobs(repeats: int) -> list[Row]:
     data = Blobs(center=1.25, std=0.35).load().train
-    model, training = (
-        head(6, 128, 2),
-        settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06),
-    )
+    model = head(6, 128, 2)
+    training = settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06)
 
     def work(ks: Sequence[int]) -> None:
         train(model, setup(data, training, ks), data)
@@ -363,7 +366,9 @@ def peak(n: int) -> tuple[int, int]:
 
 def bench_memory(repeats: int) -> list[Row]:
     _, (large, data), (small, few) = (peak(n) for n in (2_000, 1_000_000, 250_000))
-    gib, beyond, less = 2**30, large - data, small - few
+    gib = 2**30
+    beyond = large - data
+    less = small - few
     return [
         row("memory", beyond / (2 * gib), "<= 1 (data + 2 "
                                           "GiB)", beyond <= 2 * gib, peak_gib=large / gib,
@@ -397,11 +402,10 @@ def bench_rows(repeats: int) -> list[Row]:
 
 def bench_widening(repeats: int) -> list[Row]:
     data = Blobs(center=1.0, std=0.75).load()
-    training, ks = (
-        settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06),
-        range(0, 101, 5),
-    )
-    model, method = head(6, 128, 2), setup(data.train, training, ks)
+    training = settings(2, epochs=4, lr=2.0, decay=0.6, lr_min=1e-3, clip=0.06)
+    ks = range(0, 101, 5)
+    model = head(6, 128, 2)
+    method = setup(data.train, training, ks)
 
     def fraction() -> float:
         return float(
@@ -410,7 +414,8 @@ def bench_widening(repeats: int) -> list[Row]:
             ).certified.mean()
         )
 
-    widened, honest = fraction(), rounding.Rounding.widen
+    widened = fraction()
+    honest = rounding.Rounding.widen
     rounding.Rounding.widen = lambda self, bounds, tau: honest(self, bounds, tau * 0)  # type: ignore[method-assign]
     try:
         bare = fraction()

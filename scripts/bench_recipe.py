@@ -251,7 +251,8 @@ def public_sets(data: Path) -> Iterator[PublicSet]:
 def _embedded(name: str) -> PublicSet:
     load = getattr(datasets, f"load_{name}")
     bunch = load(scaled=False) if name == "diabetes" else load()
-    x, y = np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target)
+    x = np.asarray(bunch.data, dtype=np.float64)
+    y = np.asarray(bunch.target)
     if name == "diabetes":
         y = (y > np.median(y)).astype(np.int64)
     limits = {
@@ -304,10 +305,8 @@ def _mnist(path: Path) -> PublicSet:
 def _imdb(path: Path) -> PublicSet:
     """The file's own split, as its centre is that of the test rows."""
     with np.load(path) as file:
-        x, fold = (
-            file["x"].astype(np.float32) - file["center"],
-            np.where(file["is_test"] == 1, 0, 1),
-        )
+        x = file["x"].astype(np.float32) - file["center"]
+        fold = np.where(file["is_test"] == 1, 0, 1)
         return vectors("imdb_minilm", x, file["y"], (0,), fold)
 
 
@@ -348,7 +347,8 @@ def _rounded(value: float, to: Callable[[float], int]) -> float:
 
 # -- the table ---
 
-BINS, K = 20, 20
+BINS = 20
+K = 20
 HEAD = f"{'set':16} {'records':>7} {'classes':>7} {'majority':>8} {'logistic':>8} {'boosting':>8}"
 COLUMNS = "accuracy / certified at 20 / median distance / seconds: recipe, votes"
 
@@ -357,7 +357,8 @@ def usual(data: PublicSet) -> tuple[float, float]:
     """Mean accuracy of (LogisticRegression, gradient boosting)."""
     scores = []
     for train, test in data.splits():
-        x, y = data.usual(train), data.labels
+        x = data.usual(train)
+        y = data.labels
         models = LogisticRegression(max_iter=300), HistGradientBoostingClassifier(random_state=0)
         scores.append([model.fit(x[train], y[train]).score(x[test], y[test]) for model in models])
     linear, boosted = np.mean(scores, axis=0)
@@ -373,7 +374,10 @@ def votes_on_tables(size: int) -> dict[str, object]:
 
 def certified(data: PublicSet, **settings: object) -> str:
     """What the recipe gives, in one column."""
-    x, started, right, far = data.features(BINS), time.perf_counter(), [], []
+    x = data.features(BINS)
+    started = time.perf_counter()
+    right = []
+    far = []
     for train, test in data.splits():
         size = int(train.sum())
         fold_settings = settings
@@ -385,7 +389,8 @@ def certified(data: PublicSet, **settings: object) -> str:
         answers = model.certify(x[test])
         right.append(answers.labels == data.labels[test])
         far.append(answers.stable_distance)
-    seconds, distances = (time.perf_counter() - started) / len(data.tested), np.concatenate(far)
+    seconds = (time.perf_counter() - started) / len(data.tested)
+    distances = np.concatenate(far)
     shares = np.concatenate(right).mean(), (distances >= K).mean()
     return f"{shares[0]:.3f} / {shares[1]:.3f} / {np.median(distances):3.0f} / {seconds:4.1f}"
 

@@ -58,7 +58,9 @@ import agt
 from agt.mechanisms.objective import ObjectivePerturbation, min_strength
 from agt_cli.report.record import RunRecord
 
-DELTA, BATCH, CLIP = 1e-5, 1024, 1.0
+DELTA = 1e-5
+BATCH = 1024
+CLIP = 1.0
 SHOWN = ("adult", "fair", "flchain", "randhie", "flights, January")
 TUNING = 2026  # seed of the split that rivals are tuned on
 Settings = dict[str, Any]
@@ -97,7 +99,8 @@ class Split:
         """The table itself: numbers within their ranges (the low end where they are missing),
         words that are listed.
         """
-        limits, listed = self.data.limits, self.data.listed
+        limits = self.data.limits
+        listed = self.data.listed
         numbers = pd.DataFrame(self.data.numbers[rows], columns=list(limits))
         words = pd.DataFrame(self.data.words[rows].astype(str), columns=list(listed))
         low, high = (
@@ -136,7 +139,8 @@ class Method:
 
     def score(self, split: Split, eps: float, how: Settings) -> tuple[float, float]:
         """(accuracy, AUROC) on the test records."""
-        margins, y = self.margins(split, eps, how), split.data.labels[split.test]
+        margins = self.margins(split, eps, how)
+        y = split.data.labels[split.test]
         return float(((margins > 0) == y).mean()), float(roc_auc_score(y, margins))
 
     def tuned(self, split: Split, eps: float) -> Settings:
@@ -155,10 +159,8 @@ def setup(split: Split, eps: float, how: Settings) -> np.ndarray:
     model = agt.fit(
         split.coded[split.train], split.y, certificate="erm", declared=split.declared, **how
     )
-    budget, head = (
-        ObjectivePerturbation.largest_guarantee(eps, DELTA),
-        ObjectivePerturbation.releasable_head(model.model),
-    )
+    budget = ObjectivePerturbation.largest_guarantee(eps, DELTA)
+    head = ObjectivePerturbation.releasable_head(model.model)
     least = min_strength(head.trained.loss.derivative_bound, budget.eps / 2) / head.plan.normalizer
     decay = max(least, head.trained.training.weight_decay)
     mechanism = ObjectivePerturbation(eps=budget.eps, delta=budget.delta, weight_decay=decay)
@@ -204,8 +206,10 @@ def dpsgd(split: Split, eps: float, how: Settings) -> np.ndarray:
     from opacus import PrivacyEngine
 
     torch.manual_seed(split.seed)
-    x, y = torch.as_tensor(split.coded[split.train]).float(), torch.as_tensor(split.y).float()
-    width, hidden = x.shape[1], how["hidden"]
+    x = torch.as_tensor(split.coded[split.train]).float()
+    y = torch.as_tensor(split.y).float()
+    width = x.shape[1]
+    hidden = how["hidden"]
     net: nn.Module = (
         nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         if hidden

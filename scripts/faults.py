@@ -81,7 +81,8 @@ PEOPLE += (
     "relation.unit_rows=2",
     "kgrid.max=2",
 )
-QUESTIONS, SESSION = 5, 3
+QUESTIONS = 5
+SESSION = 3
 
 
 COMPOSED: dict[str, Any] = {}
@@ -242,7 +243,8 @@ class Release:
         """What is told and paid covers what was published and stored; what is not whole is not
         verified.
         """
-        facts, faults = self.facts(home), bug(ended)
+        facts = self.facts(home)
+        faults = bug(ended)
         (home.parent / "facts.json").write_text(json.dumps(facts))
         said = [
             json.loads(line)
@@ -279,7 +281,8 @@ class Release:
         """Given again, it ends well; what was stored is answered as before, and nothing more is
         debited for it.
         """
-        before, facts = json.loads((home.parent / "facts.json").read_text()), self.facts(home)
+        before = json.loads((home.parent / "facts.json").read_text())
+        facts = self.facts(home)
         faults = (
             [f"given again it ends with {again.code}: {again.err[-400:]}"] if again.code else []
         )
@@ -399,7 +402,8 @@ class PythonRelease:
         """Given again it ends well; no debit is lost, and stored answers are repeated at no
         cost.
         """
-        before, facts = json.loads((home.parent / "facts.json").read_text()), self.facts(home)
+        before = json.loads((home.parent / "facts.json").read_text())
+        facts = self.facts(home)
         faults = (
             [f"given again it ends with {again.code}: {again.err[-400:]}"] if again.code else []
         )
@@ -448,7 +452,8 @@ class Erasure:
 
     def before(self, home: Path) -> None:
         """A table of people, a run on it, and a request."""
-        chance, count = np.random.default_rng(0), 60
+        chance = np.random.default_rng(0)
+        count = 60
         a, b = chance.normal(size=(2, count))
         people = [person_name(n // 2) for n in range(count)]
         table = {"id": [f"{person}-{n % 2}" for n, person in enumerate(people)], "person": people}
@@ -487,7 +492,8 @@ class Erasure:
             done = status.exists() and '"done"' in status.read_text()
             if not done and not verified(home, "verify", f"outputs/unlearn/{folder.name}"):
                 faults.append(f"{folder.name}: verified, and it is not done")
-        before, now = json.loads((home.parent / "state").read_text()), list(self.state(home))
+        before = json.loads((home.parent / "state").read_text())
+        now = list(self.state(home))
         if verified(home, "verify", "run"):
             faults.append("the run does not verify")
         if (now[0] == before[0]) != (now[1] == 0) and "method=certificate" not in self.words:
@@ -558,7 +564,8 @@ class Account:
 
     def check(self, home: Path, ended: Ended) -> list[str]:
         """What was in the ledger is in it, and it is a ledger, or there is none."""
-        before, now = json.loads((home.parent / "entries").read_text()), self.entries_of(home)
+        before = json.loads((home.parent / "entries").read_text())
+        now = self.entries_of(home)
         return bug(ended) + (["entries were lost"] if now[: len(before)] != before else [])
 
     def after(self, home: Path, again: Ended) -> list[str]:

@@ -171,7 +171,8 @@ def difference(name: str, before: bytes, after: bytes) -> Difference | None:
     if before == after:
         return None
     for pattern, instead, _ in MAY_CHANGE:
-        before, after = pattern.sub(instead, before), pattern.sub(instead, after)
+        before = pattern.sub(instead, before)
+        after = pattern.sub(instead, after)
     if before == after:
         return Difference(name, "may change")
     lines = zip(before.splitlines(), after.splitlines(), strict=False)
@@ -288,11 +289,13 @@ def serve(plan: dict[str, Any]) -> None:
     load(Path(plan["tree"]))
     if GUARD_NOTES in os.environ:
         guard_sentences(Path(plan["tree"]))
-    chains, running = plan["chains"], dict[int, tuple[str, int]]()
+    chains = plan["chains"]
+    running = dict[int, tuple[str, int]]()
     waiting = list(chains)
     while waiting or running:
         if waiting and len(running) < plan["jobs"]:
-            name, step = waiting.pop(0), 0
+            name = waiting.pop(0)
+            step = 0
             inputs(HOME / "work" / name)
         else:
             process, status = os.wait()
@@ -429,7 +432,8 @@ def run_guarded(chains: dict[str, list[str]], jobs: int) -> int:
 
 def checked_out(revision: str) -> Path:
     """The source tree of a revision."""
-    tree, part = HOME / revision / "tree", HOME / revision / f"tree.{os.getpid()}"
+    tree = HOME / revision / "tree"
+    part = HOME / revision / f"tree.{os.getpid()}"
     if not tree.exists():
         packed = subprocess.run(
             ["git", "-C", str(ROOT), "archive", revision], capture_output=True, check=True

@@ -175,7 +175,8 @@ def integers(dry: bool, seconds: float) -> Rows:
     for bias in (False, True):
         equal = []
         for seed, (ks, n, outputs, width) in enumerate(shapes):
-            draw, counts = torch.Generator().manual_seed(seed), [0, min(5, n), n // 2, n][:ks]
+            draw = torch.Generator().manual_seed(seed)
+            counts = [0, min(5, n), n // 2, n][:ks]
             d = interval(draw, ks, n, outputs, scale=float(QUANTA))
             x = None if bias else interval(draw, ks, n, width, scale=1.0)
             for capped, product in ((False, "exact"), (True, "exact"), (False, "rump")):
@@ -227,8 +228,11 @@ def soundness(dry: bool, seconds: float) -> Rows:
     """Records removed, added or replaced: the parameters of training again must lie in the box
     of as many k.
     """
-    rng, k, tries = np.random.default_rng(1), 4, 1 if dry else 20
-    whole, model = bench.records(40 if dry else 400, 12), bench.head(12, 16, 1)
+    rng = np.random.default_rng(1)
+    k = 4
+    tries = 1 if dry else 20
+    whole = bench.records(40 if dry else 400, 12)
+    model = bench.head(12, 16, 1)
     data = whole.take(np.arange(len(whole) - k))
     batch = BatchConfig(count=1, normalizer=float(len(data)), n_max=2 * len(data))
     for name in sorted(
@@ -236,7 +240,8 @@ def soundness(dry: bool, seconds: float) -> Rows:
     ):
         training = bench.settings(epochs=1 if dry else 3, batch=batch)
         method = bench.setup(data, training, (0, k), name, device=where(dry))
-        box, outside = train(model, method, data), 0
+        box = train(model, method, data)
+        outside = 0
         for _ in range(tries):
             gone = rng.choice(len(data), k, replace=False)
             stay = np.setdiff1d(
@@ -259,10 +264,8 @@ def soundness(dry: bool, seconds: float) -> Rows:
 
 
 def bits(dry: bool, seconds: float) -> Rows:
-    data, model = (
-        bench.records(60 if dry else 5000, 4 if dry else 64),
-        bench.head(4 if dry else 64, 32, 1),
-    )
+    data = bench.records(60 if dry else 5000, 4 if dry else 64)
+    model = bench.head(4 if dry else 64, 32, 1)
     training = bench.settings(epochs=3)
     here, card = (
         train(model, bench.setup(data, training, (0, 5), device=at), data)
@@ -303,7 +306,8 @@ def peak(dry: bool) -> str:
 
 def step(dry: bool, seconds: float) -> Rows:
     n, width, hidden = (64, 4, 4) if dry else (20_000, 768, 100)
-    data, model = bench.records(n, width), bench.head(width, hidden, 1)
+    data = bench.records(n, width)
+    model = bench.head(width, hidden, 1)
     plain = measured(bench.plain_step(data, model, where(dry)), dry, 1 if dry else 20)
     for ks in (1, 16, 64):
         run = bench.make_run(data, model, range(ks), device=where(dry), memory_mb=16384)
@@ -323,13 +327,12 @@ def step(dry: bool, seconds: float) -> Rows:
 
 
 def streamed(dry: bool, seconds: float) -> Rows:
-    n, hidden, share, times = (
-        200 if dry else 500_000,
-        4 if dry else 128,
-        transfer.RESIDENT_SHARE,
-        list[float](),
-    )
-    data, model = bench.records(n, 188), bench.head(188, hidden, hidden, 1)
+    n = 200 if dry else 500_000
+    hidden = 4 if dry else 128
+    share = transfer.RESIDENT_SHARE
+    times = list[float]()
+    data = bench.records(n, 188)
+    model = bench.head(188, hidden, hidden, 1)
     for name, transfer.RESIDENT_SHARE in (("held by the card", share), ("streamed", 0.0)):
         run = bench.make_run(data, model, range(8), device=where(dry), memory_mb=16384)
         times.append(measured(bench.one_step(run), dry, 1))
@@ -381,11 +384,9 @@ def published(name: str, dry: bool, seconds: float) -> Rows:
     """Both of the papers' claims and our own, as far as the time goes: step by step."""
     widths, n, ks, settings = PUBLISHED[name]
     widths, n, ks = ((4, 3, widths[-1]), 60, tuple(ks)[:3]) if dry else (widths, n, ks)
-    data, model, until = (
-        bench.records(n, widths[0]),
-        bench.head(*widths),
-        time.perf_counter() + seconds,
-    )
+    data = bench.records(n, widths[0])
+    model = bench.head(*widths)
+    until = time.perf_counter() + seconds
     for relation, product in (
         ("paper_privacy", "rump"),
         ("paper_unlearning", "rump"),
@@ -469,7 +470,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.dry:
         os.environ["TRITON_INTERPRET"] = "1"
-    until, broken = time.monotonic() + options.seconds, False
+    until = time.monotonic() + options.seconds
+    broken = False
     with options.out.open("w", encoding="utf-8", buffering=1) as table:
         print(HEAD, end="", file=table)
         for name in options.only:

@@ -43,7 +43,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 MODES = {"killed": 1, "torn": 2, "data": 1, "names": 1, "fails": 3, "full": 4}
-OUT, ERR, TMP, USER = "said.out", "said.err", "tmp", "user"  # beside the command's own files
+# beside the command's own files
+OUT = "said.out"
+ERR = "said.err"
+TMP = "tmp"
+USER = "user"
 OWN = (OUT, ERR)
 FAST = "/dev/shm"  # where a sync costs nothing
 
@@ -155,7 +159,8 @@ def run(command: Callable[[], int], home: Path, mode: str = "", at: int = 0) -> 
     Args:
         at: the change that it is stopped at; 0: at none.
     """
-    graves, notes = home.with_name("graves"), home.with_name("notes")
+    graves = home.with_name("graves")
+    notes = home.with_name("notes")
     shutil.rmtree(graves, ignore_errors=True)
     graves.mkdir()
     sys.stdout.flush()
@@ -216,7 +221,8 @@ def lose_data(home: Path, changes: Sequence[Change], graves: Path) -> int:
 
     Returns how many files lost something.
     """
-    held, lost = dict[int, int](), 0
+    held = dict[int, int]()
+    lost = 0
     for change in changes:
         if change.kind in ("write", "resize", "empty"):
             held.setdefault(change.inode, 0 if change.kind == "empty" else change.size)
@@ -236,7 +242,8 @@ def lose_names(home: Path, changes: Sequence[Change], graves: Path) -> int:
 
     Returns how many.
     """
-    pending, own = list[tuple[int, Change]](), {str(home / name) for name in OWN}
+    pending = list[tuple[int, Change]]()
+    own = {str(home / name) for name in OWN}
     for number, change in enumerate(changes, 1):
         if change.kind == "sync":
             pending = [each for each in pending if os.path.dirname(each[1].name) != change.path]

@@ -181,7 +181,8 @@ def cases(kind: str) -> dict[str, Case]:
     if kind == "unlearn":
         line = ("unlearn", "run=run", "ids=ids.txt", "method=retrain", "-q")
         return {"retrain": Case(line, line, erased, check=half_erased, before=people, apart=True)}
-    again, sizes = ("train", "resume=run", "-q"), (2, 3) if kind == "spread" else (1,)
+    again = ("train", "resume=run", "-q")
+    sizes = (2, 3) if kind == "spread" else (1,)
     settings = SPREAD if kind == "spread" else RUNS
     return {
         name: Case(
@@ -196,7 +197,8 @@ def cases(kind: str) -> dict[str, Case]:
 
 def people(home: Path) -> None:
     """A table, a run trained on it, and a request."""
-    chance, count = np.random.default_rng(0), 300
+    chance = np.random.default_rng(0)
+    count = 300
     a, b = chance.normal(size=(2, count))
     table = {
         "id": [f"record-{n:04}" for n in range(count)],
@@ -260,7 +262,10 @@ def unfinished(home: Path) -> list[str]:
 
 def killed(case: Case, home: Path, span: float, chance: random.Random) -> list[str]:
     """One command killed, perhaps twice, and given again until it ends with 0: what is wrong."""
-    words, size, faults, kill = case.first, chance.choice(case.sizes), list[str](), True
+    words = case.first
+    size = chance.choice(case.sizes)
+    faults = list[str]()
+    kill = True
     for _ in range(CALLS):
         stays = unfinished(home) if case.apart else []
         process = start(words, home, size)
@@ -270,7 +275,8 @@ def killed(case: Case, home: Path, span: float, chance: random.Random) -> list[s
             victims = session(process.pid)
             if victims:
                 os.kill(chance.choice(victims), signal.SIGKILL)
-        code, until = process.wait(), time.monotonic() + PATIENCE_SECONDS
+        code = process.wait()
+        until = time.monotonic() + PATIENCE_SECONDS
         while session(process.pid) and time.monotonic() < until:
             time.sleep(0.05)
         faults += ["processes are left"] if session(process.pid) else []
@@ -304,7 +310,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="names of cases")
     options = parser.parse_args()
-    chance, wrong = random.Random(options.seed), 0
+    chance = random.Random(options.seed)
+    wrong = 0
     chosen = {
         name: case
         for name, case in cases(options.kind).items()
@@ -312,7 +319,8 @@ def main() -> int:
     }
     for name, case in chosen.items():
         with tempfile.TemporaryDirectory() as folder:
-            pristine, alone = Path(folder, "pristine"), Path(folder, "alone")
+            pristine = Path(folder, "pristine")
+            alone = Path(folder, "alone")
             pristine.mkdir()
             case.before(pristine)
             shutil.copytree(pristine, alone)
@@ -322,11 +330,9 @@ def main() -> int:
                     f"{name}: a command that nobody killed failed: "
                     f"{(alone / 'said.txt').read_text()[-1000:]}"
                 )
-            span, expected, trials = (
-                time.monotonic() - began,
-                case.left(alone),
-                max(1, options.kills // len(chosen)),
-            )
+            span = time.monotonic() - began
+            expected = case.left(alone)
+            trials = max(1, options.kills // len(chosen))
             for number in range(trials):
                 home = Path(folder, str(number))
                 shutil.copytree(pristine, home)

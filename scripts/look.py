@@ -166,7 +166,8 @@ def main() -> int:
     if browser() is None:
         print(f"needs one of {', '.join(BROWSERS)} on PATH", file=sys.stderr)
         return 1
-    pages, failed = [page for name in PAGES for page in arguments.folder.rglob(name)], 0
+    pages = [page for name in PAGES for page in arguments.folder.rglob(name)]
+    failed = 0
     for page in sorted(pages):
         lines = faults(page)
         failed += bool(lines)

@@ -230,8 +230,8 @@ MISTAKES = (
     "predict run=RUN mechanism=smooth_laplace mechanism.eps=90 mechanism.delta=1e-5",
     "predict run=RUN mechanism=noisy_statistics mechanism.mu=1 mechanism.width=1",
     "predict run=RUN mechanism=noisy_statistics mechanism.mu=1 mechanism.seed=-1",
-    "predict run=RUN mechanism=objective_perturbation total.eps=1 "
-    "total.delta=1e-5 mechanism.weight_decay=-1",
+    "predict run=RUN mechanism=objective_perturbation total.eps=1 total.delta=1e-5 "
+    "mechanism.weight_decay=-1",
     "predict run=RUN mechanism=release_weights mechanism.mu=-1",
     "predict run=RUN mechanism.eps=200",
     "predict run=RUN mechanism.eps=1 total.eps=1",

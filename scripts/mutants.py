@@ -40,7 +40,9 @@ LIBRARIES = (
     "hypothesis",
 )
 SECONDS = 300  # for one test
-PASSED, KILLED, ABSENT = "passed", "killed", "not run"
+PASSED = "passed"
+KILLED = "killed"
+ABSENT = "not run"
 Mutant = SimpleNamespace  # what an entry of tests/mutants.yaml has
 Outcomes = dict[str, tuple[str, float]]  # test -> how it ended, and in how many seconds
 
@@ -74,9 +76,11 @@ def mutated(mutant: Mutant, sources: Mapping[Path, str]) -> tuple[Path, str]:
             "its old text is "
             f"{'ambiguous: ' + ', '.join(map(str, found)) if found else 'not found'}"
         )
-    text, at = sources[found[0]], squeezed(sources[found[0]]).index(old)
+    text = sources[found[0]]
+    at = squeezed(sources[found[0]]).index(old)
     solid = [index for index, letter in enumerate(text) if not letter.isspace()]
-    start, stop = solid[at], solid[at + len(old) - 1] + 1
+    start = solid[at]
+    stop = solid[at + len(old) - 1] + 1
     line = text[text.rfind("\n", 0, start) + 1 : start]
     indent = line[: len(line) - len(line.lstrip())]
     changed = text[:start] + mutant.new.rstrip("\n").replace("\n", f"\n{indent}") + text[stop:]
@@ -114,7 +118,8 @@ def function_of(test: str) -> str:
 
 def problems(mutants: Sequence[Mutant], root: Path = ROOT) -> Iterator[str]:
     """What is wrong with the list, a line each."""
-    sources, places = read_sources(root), test_places(root)
+    sources = read_sources(root)
+    places = test_places(root)
     for mutant in mutants:
         if len({*mutant.killers}) < 1 + mutant.guarantee:
             yield f"{mutant.name}: killers are too few"
@@ -210,7 +215,8 @@ def forked(
     """Do each work in a process of its own, ``jobs`` at once; yields its name and how its tests
     ended.
     """
-    waiting, running = list(works), dict[int, str]()
+    waiting = list(works)
+    running = dict[int, str]()
     while waiting or running:
         while waiting and len(running) < jobs:
             name = waiting.pop(0)
@@ -249,7 +255,8 @@ def run(
     """Each mutant, and how its killers ended; one that does not pass where there is no mutant is
     as good as absent.
     """
-    places, base = test_places(ROOT), place / "base"
+    places = test_places(ROOT)
+    base = place / "base"
     killers = {
         mutant.name: [located(killer, places) for killer in mutant.killers] for mutant in mutants
     }

@@ -43,7 +43,8 @@ def with_links_of_site(text: str, source: Path, page: Path) -> str:
 
     def rewritten(link: re.Match[str]) -> str:
         """Return the end of a link, ``](FILE#HEADING)``, as it is on the site."""
-        path, heading = link[1], link[2] or ""
+        path = link[1]
+        heading = link[2] or ""
         target = (ROOT / source.parent / path).resolve().relative_to(ROOT)
         found = page_on_site(target)
         if found is None:

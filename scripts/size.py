@@ -21,10 +21,8 @@ def main() -> None:
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     folders: dict[str, Counter[str]] = defaultdict(Counter)
     for path in sorted(path for part in PARTS for path in (root / part).rglob("*.py")):
-        place, nodes = (
-            path.relative_to(root).parts,
-            list(ast.walk(ast.parse(path.read_bytes(), str(path)))),
-        )
+        place = path.relative_to(root).parts
+        nodes = list(ast.walk(ast.parse(path.read_bytes(), str(path))))
         counts = {
             name: sum(isinstance(node, kind) for node in nodes) for name, kind in KINDS.items()
         }

@@ -58,7 +58,8 @@ def digested_once() -> None:
 
     Packages of tests' own are hashed each time.
     """
-    package_digest, digests = provenance.package_digest, dict[str, str]()
+    package_digest = provenance.package_digest
+    digests = dict[str, str]()
 
     def digest_of(package: str) -> str:
         if package not in ("agt", "agt_cli", "agt_audit", provenance.PAPERS):
@@ -73,7 +74,8 @@ def digested_once() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of several worker processes one compiles a kernel, and the others find it in the cache."""
-    whole, locks = Dispatcher.compile, dict[int, FileLock]()
+    whole = Dispatcher.compile
+    locks = dict[int, FileLock]()
     lock_file = tmp_path_factory.getbasetemp().parent / "compiling.lock"
 
     def compiled(self: Dispatcher, signature: object) -> object:

@@ -39,11 +39,9 @@ def erase(folder: Path, ids: Sequence[str], method: Method = again) -> tuple[Era
     with run_lock(folder):
         run = open_run(folder, "train")
         config = {"run": folder, "compute": run.config["compute"]}
-        settings, log, key = (
-            TrainedRun.from_config(config).settings,
-            Log.of(run),
-            read_hash_key(run),
-        )
+        settings = TrainedRun.from_config(config).settings
+        log = Log.of(run)
+        key = read_hash_key(run)
         records, units = (
             as_words(key.names(np.array(ids, dtype=str), kind)) for kind in ("record", "unit")
         )

@@ -22,6 +22,7 @@ def true_loss(mechanism: Mechanism, ks: Sequence[int]) -> float:
     """
     values = np.array(sorted({0, *ks}), dtype=np.int64)
     flip = mechanism.flip_probability(values)
-    wrong, right = np.log(flip / (mechanism.classes - 1)), np.log1p(-flip)
+    wrong = np.log(flip / (mechanism.classes - 1))
+    right = np.log1p(-flip)
     steps = [abs(np.diff(wrong)), abs(np.diff(right)), [abs(right[0] - wrong[0])]]
     return float(max(max(step, default=0.0) for step in steps))

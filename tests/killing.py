@@ -19,7 +19,8 @@ from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.guarantees import PureDP
 
-DATA, EPS = "d" * 32, 0.01
+DATA = "d" * 32
+EPS = 0.01
 CHARGE = Charge(
     PureDP(EPS), "labels", "randomized_response", "sha256:" + "a" * 64, DATA, "add_remove"
 )
@@ -54,7 +55,8 @@ class Killed:
                 self.faults.append(f"entry {number} was given to two processes")
             self.told[number] = (rest[1], int(rest[2]))
         elif word == "answer":
-            key, label = bytes.fromhex(rest[0]), int(rest[1])
+            key = bytes.fromhex(rest[0])
+            label = int(rest[1])
             if self.answers.setdefault(key, label) != label:
                 self.faults.append(f"question {rest[0]} was answered in two ways")
         elif word == "fault":
@@ -102,7 +104,8 @@ def attack(
     """One ledger, spent by ``processes`` at a time until ``kills`` were killed or the budget is
     used up.
     """
-    path, place = home / f"{seed}.ledger", home / "second" / f"{seed}.head"
+    path = home / f"{seed}.ledger"
+    place = home / "second" / f"{seed}.head"
     population = Population(
         f"attack {seed}", "one person", "add_remove", Allowance(round(capacity * EPS, 9))
     )
@@ -119,7 +122,8 @@ def attack(
 def _attack(
     path: Path, head: HeadFile | None, seed: int, kills: int, processes: int, killed: Killed
 ) -> Killed:
-    chance, ends = random.Random(seed), dict[int, float]()
+    chance = random.Random(seed)
+    ends = dict[int, float]()
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     lines = _lines(reader)

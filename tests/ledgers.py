@@ -69,7 +69,8 @@ def rewritten(path: Path, change: Callable[[int, dict[str, Any]], dict[str, Any]
     """
     with Ledger.open(path) as ledger:
         old = ledger.entries()
-    before, statements = START, []
+    before = START
+    statements = []
     for entry in old:
         body = dict(change(entry.number, json.loads(json.dumps(dict(entry.body)))))
         kind = body.pop("kind", entry.kind)

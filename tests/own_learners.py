@@ -16,7 +16,8 @@ def _stump(cut: float) -> Predict:
 
 def drawing(x: np.ndarray, y: np.ndarray, random_state: int) -> Predict:
     """A random line through the shard's mean."""
-    line, mean = np.random.default_rng(random_state).normal(size=x.shape[1]), x.mean(axis=0)
+    line = np.random.default_rng(random_state).normal(size=x.shape[1])
+    mean = x.mean(axis=0)
     return lambda queries: ((queries - mean) @ line > 0) * 1
 
 

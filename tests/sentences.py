@@ -243,7 +243,9 @@ def _guarded_function(name: str, function: Callable[..., Any]) -> Callable[..., 
 
 
 def _guard_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_claim, read_portable = claims.read_claim, Portable.read.__func__  # type: ignore[attr-defined]
+    # type: ignore[attr-defined]
+    read_claim = claims.read_claim
+    read_portable = Portable.read.__func__
 
     def guarded_claim(content: bytes) -> claims.Claim:
         claim = read_claim(content)

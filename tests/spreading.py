@@ -90,7 +90,8 @@ def data(rows: int, width: int, classes: int = 2) -> tuple[np.ndarray, np.ndarra
 
 def outcome(fitted: Fitted, queries: int = 200) -> str:
     """The bits of a model and of all that it says."""
-    files, model = Files(), fitted.model
+    files = Files()
+    model = fitted.model
     model.save(files)
     x = np.random.default_rng(1).normal(
         size=(queries, model.problem.dataset.train.features.shape[1])
@@ -277,7 +278,8 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     with small_blocks():
         (folder / "1.0.json").write_text(json.dumps(carried_out()))
-    ports, context = free_ports(len(list(phases()))), multiprocessing.get_context("fork")
+    ports = free_ports(len(list(phases())))
+    context = multiprocessing.get_context("fork")
     workers = [
         context.Process(target=work, args=(rank, ports, folder)) for rank in range(max(SIZES))
     ]

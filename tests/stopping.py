@@ -18,7 +18,8 @@ start_preloaded()
 
 from agt.store.atomic import write_atomic  # noqa: E402
 
-DEBIT, ANSWER = Path("book/debit"), Path("answer")
+DEBIT = Path("book/debit")
+ANSWER = Path("answer")
 
 
 def paid_first() -> int:

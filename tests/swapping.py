@@ -28,7 +28,8 @@ def update(folder: Path) -> str:
     """The next state of it: every file another, one gone, one more; returns its digest."""
     with run_lock(folder):
         run = open_run(folder, "train")
-        log, key = Log.of(run), HashKey.read_or_create(folder)
+        log = Log.of(run)
+        key = HashKey.read_or_create(folder)
         number = len(log.entries) + 1
         with NextState(run) as record:
             _write(record, number, FILES - number % 2)

@@ -95,9 +95,11 @@ def random_interval(
     rng: np.random.Generator, *shape: int, radius: float = 0.5, dtype: str = "float64"
 ) -> Interval:
     """Signed intervals, a tenth of them points and a tenth with an end at exactly 0."""
-    centre, spread = rng.normal(size=shape), radius * rng.random(shape)
+    centre = rng.normal(size=shape)
+    spread = radius * rng.random(shape)
     spread[rng.random(shape) < 0.1] = 0
-    lower, upper = centre - spread, centre + spread
+    lower = centre - spread
+    upper = centre + spread
     lower[(rng.random(shape) < 0.1) & (upper > 0)] = 0
     upper[(rng.random(shape) < 0.1) & (lower < 0)] = 0
     return Interval(*(torch.from_numpy(b).to(getattr(torch, dtype)) for b in (lower, upper)))

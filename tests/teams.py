@@ -63,7 +63,9 @@ def carried_out(size: int, words: list[str], kill: tuple[int, str] | None = None
     Args:
         kill: a rank that gets SIGKILL, as soon as there is a file of such a name.
     """
-    processes, kept, port = [], list[int](), 0
+    processes = []
+    kept = list[int]()
+    port = 0
     if size > 1:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -86,7 +88,8 @@ def carried_out(size: int, words: list[str], kill: tuple[int, str] | None = None
 
 
 def _ended(processes: list[int], kill: tuple[int, str] | None) -> list[int]:
-    codes, until = dict[int, int](), time.monotonic() + LONGEST
+    codes = dict[int, int]()
+    until = time.monotonic() + LONGEST
     while len(codes) < len(processes):
         for process in (p for p in processes if p not in codes):
             done, status = os.waitpid(process, os.WNOHANG)

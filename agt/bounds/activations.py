@@ -208,7 +208,8 @@ def _widened(
     is_monotone_as_computed = isinstance(error_bound, float) and error_bound == 0
     if not is_monotone_as_computed:
         widened = rounding.widen((lower, upper), error_bound)
-        lower, upper = widened.lower, widened.upper
+        lower = widened.lower
+        upper = widened.upper
     # Exact values lie in the range, and nominal values are clamped to it, so a clamp is valid.
     return Interval.unchecked(lower.clamp(*value_range), upper.clamp(*value_range))
 

@@ -53,8 +53,8 @@ def check_precision(dtype: torch.dtype, device: torch.device) -> None:
     if dtype == torch.float32 and _multiplies_at_reduced_precision():
         raise ConfigError(
             Message(
-                "{config:training.dtype}=float32 cannot be used while PyTorch multiplies "
-                "matrices with reduced precision, because the bounds would not hold: call "
+                "{config:training.dtype}=float32 cannot be used while PyTorch multiplies matrices "
+                "with reduced precision, because the bounds would not hold: call "
                 "torch.set_float32_matmul_precision('highest'), or use "
                 "{config:training.dtype}=float64",
             )

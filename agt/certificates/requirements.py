@@ -126,8 +126,8 @@ def _refused_release(refusals: Sequence[str | Message], weights_mechanism: str) 
         Message(
             (
                 "{config:unproved=refuse}: {refusals}. Alternatively, use "
-                "{config:unproved=allow}, which states the guarantee that the mechanism's "
-                "paper claims, without a proof"
+                "{config:unproved=allow}, which states the guarantee that the mechanism's paper "
+                "claims, without a proof"
             ),
             refusals=all_refusals,
         )

@@ -277,7 +277,8 @@ def queries(
     if not len(features):
         raise DataError(f"{columns.path}: the file has no rows, but at least one query is needed")
     if id is None or id not in columns.names:
-        id, ids = None, default_ids(*content)
+        id = None
+        ids = default_ids(*content)
     else:
         ids = columns.unique_ids(id, "dataset.id", id_as_text)
     same_length(columns.path, len(features), {"label": labels, str(id): ids})

@@ -334,8 +334,8 @@ class ObjectivePerturbation(ObjectivePerturbationSettings, WeightsMechanism):
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
-                    "{refused}: the proof of this mechanism only covers two classes with a "
-                    "binary loss, but the loss is {kind}: train with two classes and "
+                    "{refused}: the proof of this mechanism only covers two classes with a binary "
+                    "loss, but the loss is {kind}: train with two classes and "
                     "{config:training.loss}=binary_cross_entropy, or use "
                     "{config:mechanism=release_weights}",
                     refused=refused,

@@ -319,9 +319,8 @@ class FeatureMap:
             if not (is_integer and longest < 2.0**exponent):  # a NaN passes neither comparison
                 raise UnsoundError(
                     Message(
-                        "{config:certificate.features}: the entries of the {name} matrix are "
-                        "too large for an exact product: scale the features by a public "
-                        "constant",
+                        "{config:certificate.features}: the entries of the {name} matrix are too "
+                        "large for an exact product: scale the features by a public constant",
                         name=name,
                     )
                 )

@@ -337,8 +337,8 @@ class Model(ABC):
         """
         raise ConfigError(
             Message(
-                "{config:ensemble.vote}=margins adds the members' margins, but "
-                "certificate={name} does not bound margins: use {config:ensemble.vote}=labels",
+                "{config:ensemble.vote}=margins adds the members' margins, but certificate={name} "
+                "does not bound margins: use {config:ensemble.vote}=labels",
                 name=self.settings.certificate.name,
             )
         )

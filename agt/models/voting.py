@@ -111,8 +111,8 @@ class VotingKind(ClosedFormKind):
                 Message(
                     "{config:ensemble.members}={members} and {config:ensemble.vote}={vote} are "
                     "not possible with certificate=votes, which counts the labels of many small "
-                    "members. Give the declared size with {config:dataset.declared_size}=N, "
-                    "from which the recipe computes the number of members. Or give "
+                    "members. Give the declared size with {config:dataset.declared_size}=N, from "
+                    "which the recipe computes the number of members. Or give "
                     "{config:ensemble.members}=T, a public constant, with "
                     "{config:ensemble.vote}=labels",
                     members=ensemble.members,

@@ -315,9 +315,8 @@ class TrainingRun:
         if len(rows) > self.plan.n_max:
             raise ConfigError(
                 Message(
-                    "a batch has {count} records, more than "
-                    "{config:training.batch.n_max}={n_max} allows: raise n_max, or use more "
-                    "batches",
+                    "a batch has {count} records, more than {config:training.batch.n_max}={n_max} "
+                    "allows: raise n_max, or use more batches",
                     count=len(rows),
                     n_max=self.plan.n_max,
                 )

@@ -183,8 +183,7 @@ class RemovalConfig:
         if self.masking != "none" and not self.sigma:
             raise ValueError(
                 f"masking={self.masking} hides the error of a removal by noise, but sigma=0 "
-                "means no noise; set sigma above 0, or use masking=none with "
-                "loss=least_squares"
+                "means no noise; set sigma above 0, or use masking=none with loss=least_squares"
             )
 
 

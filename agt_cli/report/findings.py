@@ -29,7 +29,9 @@ Sentences = tuple[str, ...]
 MIN_DIGITS = 3
 MAX_DIGITS = 17  # that a double has
 MAX_DETECTABLE_FACTOR = 2  # times the claim: an audit that could have noticed only more says little
-CAUGHT, PASSED = "caught", "let pass"  # what is found of a planted violation, and of a sound twin
+# what is found of a planted violation, and of a sound twin
+CAUGHT = "caught"
+PASSED = "let pass"
 
 
 class Outcome(StrEnum):

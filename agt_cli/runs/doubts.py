@@ -54,8 +54,7 @@ _SENTENCES: dict[DataWarningCode, str] = {
         "the proposed range of the dates in {values} ends with the last year in the file. A later "
         "date in a query counts as this end, and agt predict refuses a file of queries in which "
         f"more than {MAX_RATE_OUTSIDE:.0%} of the dates are outside: if queries can have later "
-        "dates, declare a public range that contains them, "
-        "'ranges={{{column}: [FIRST,LAST]}}'"
+        "dates, declare a public range that contains them, 'ranges={{{column}: [FIRST,LAST]}}'"
     ),
     "may_be_codes": (
         "agt treats {values} as ordered numbers, although there are only a few different whole "

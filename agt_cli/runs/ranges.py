@@ -67,7 +67,8 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
     if np.isin(numbers, (0.0, 1.0)).all():
         return 0.0, 1.0
     if low == high:
-        low, high = min(low, 0.0), max(high, 0.0)
+        low = min(low, 0.0)
+        high = max(high, 0.0)
     width = high - low
     if exact or not math.isfinite(width):
         return low, high

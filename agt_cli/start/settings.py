@@ -164,9 +164,8 @@ class StartSettings(StartAnswers, InspectSettings):
         if self.unit_rows and max_rows > self.unit_rows:
             raise ConfigError(
                 f"unit_rows={self.unit_rows}: one value of '{name}' has {max_rows:,} rows, "
-                "but "
-                "training refuses a person with more than unit_rows rows: give a higher number, or "
-                "keep fewer rows of each person in the file"
+                "but training refuses a person with more than unit_rows rows: give a higher "
+                "number, or keep fewer rows of each person in the file"
             )
         return replace(found, id=None, unit=name)
 

@@ -57,7 +57,8 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             raise ConfigError(
                 "there is no request to rehearse: give ids=FILE, because no request is pending"
             )
-        entry, after = erased.entry, open_run(copy, "train", erased.digest)
+        entry = erased.entry
+        after = open_run(copy, "train", erased.digest)
     source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
     record.environment(**source, rehearsed=True, dataset=run.environment.get("dataset"))
     scores = {name: after.metrics[name] for name in SCORES if name in after.metrics}

@@ -200,7 +200,8 @@ class TraceTargets:
     @classmethod
     def later(cls, run: Run, settings: RunSettings, log: Log) -> "TraceTargets":
         """Return the targets of a run's last update, when only what the data still has is known."""
-        key, batch = read_hash_key(run), log.batch(len(log.entries))
+        key = read_hash_key(run)
+        batch = log.batch(len(log.entries))
         hashes = frozenset(word for entry in batch for word in entry.records)
         source = source_as_trained(run, settings)
         parted = load_without_erased(source, predicate_for_hashes(key, log.erased))

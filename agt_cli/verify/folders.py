@@ -55,7 +55,9 @@ BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
 LEFT_OVER = (LOCK_FILE, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT_STATE_FOLDER}/", f"{COMMIT_FOLDER}/")
 # metrics of conditions that records of versions up to 0.10 do not have
 COUNTS_SINCE_0_11 = {"conditions_proved", "conditions_not_met"}
-MAX_ENTRIES, MAX_FOLDER_DEPTH = 100_000, 12  # of a folder
+# of a folder
+MAX_ENTRIES = 100_000
+MAX_FOLDER_DEPTH = 12
 MAX_READ_BYTES = 2**30  # of a file that is not only hashed
 MAX_NAMED = 12  # files that are named one by one
 MAX_STEPS = 10**7  # of a training that is followed

@@ -29,7 +29,9 @@ PASSING_ON = ("random", "secrets", "uuid", "sitecustomize")
 DIGESTS_OF_CODE = ("code_digest", "package_digest")
 PROSE = (b"# ", b"<!doctype html", b"<!DOCTYPE html", b"\x89PNG", b"%PDF")
 TICKS = ("monotonic", "perf_counter", "time", "process_time", "thread_time")
-real_datetime, real_sha256, real_new = datetime.datetime, hashlib.sha256, hashlib.new
+real_datetime = datetime.datetime
+real_sha256 = hashlib.sha256
+real_new = hashlib.new
 drawn: dict[int, int] = {}
 
 
@@ -78,7 +80,9 @@ def fixed_draws(real):
 class Sha256:
     """SHA-256, which takes all pages and pictures for one."""
 
-    name, digest_size, block_size = "sha256", 32, 64
+    name = "sha256"
+    digest_size = 32
+    block_size = 64
 
     def __init__(self, content=b"", *, usedforsecurity=True):
         self._digest_of_queries, self._start = real_sha256(), b""

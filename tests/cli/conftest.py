@@ -74,7 +74,8 @@ def trained_as(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, tuple
     """The folder of a run of that name with these settings, trained when first asked for; no
     test changes it.
     """
-    home, folders = tmp_path_factory.mktemp("trained"), dict[tuple[str, tuple[str, ...]], Path]()
+    home = tmp_path_factory.mktemp("trained")
+    folders = dict[tuple[str, tuple[str, ...]], Path]()
 
     def folder(name: str, settings: tuple[str, ...]) -> Path:
         if (name, settings) not in folders:

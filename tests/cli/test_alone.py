@@ -151,7 +151,8 @@ def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: s
     """As the same run answered with the data at hand, from a copy elsewhere, its data and code
     gone.
     """
-    run, inputs = trained(name), queries(name)
+    run = trained(name)
+    inputs = queries(name)
     with_data = Path("old")
     shutil.copytree(run, with_data)
     (with_data / "source.json").unlink()  # as a run was left by an agt that kept none
@@ -165,7 +166,8 @@ def test_a_file_of_queries_needs_the_runs_folder_alone(trained: Trained, name: s
 
 
 def test_every_command_says_that_it_did_not_look_at_the_data(trained: Trained, agt: Agt) -> None:
-    run, inputs = trained("given constants"), queries("given constants")
+    run = trained("given constants")
+    inputs = queries("given constants")
     shutil.rmtree("data")
     commands = {
         "certify": (),
@@ -218,7 +220,8 @@ def test_a_claim_names_the_rows_that_settings_were_chosen_on(agt: Agt) -> None:
 
 
 def test_test_records_need_the_data_as_it_was(trained: Trained, agt: Agt) -> None:
-    run, inputs = trained("given constants"), queries("given constants")
+    run = trained("given constants")
+    inputs = queries("given constants")
     pd.DataFrame(TABLE).iloc[1:].to_csv("data/t.csv", index=False)
     agt("certify", f"run={run}", "-q").ended(2, "lack 1 of the")
     assert certified(run, inputs), "what queries need is in the run"
@@ -234,7 +237,8 @@ def test_a_source_holds_no_record_and_is_refused_when_it_was_edited(
     trained: Trained, agt: Agt
 ) -> None:
     """Constants, facts and, where nobody declared a size, a number of records."""
-    run, inputs = trained("given constants"), queries("given constants")
+    run = trained("given constants")
+    inputs = queries("given constants")
     whole = (run / "source.json").read_text()
     node = json.loads(whole)
     assert set(node) == {
@@ -267,7 +271,8 @@ def test_a_large_file_is_answered_as_a_small_one(
     """Eleven rows at once: the same certificates, scores up to rounding, and the same labels
     from the same draws.
     """
-    run, n = trained(name), 150
+    run = trained(name)
+    n = 150
     asked = pd.DataFrame(
         {"age": RNG.uniform(0, 110, n), "town": RNG.choice(["a", "b", "x"], n), "same": 3.0}
     )

@@ -27,7 +27,8 @@ def narrow(run: Path, share: float) -> None:
     manifest = Manifest.read((run / "manifest.json").read_bytes())
     files = dict(manifest.files)
     for path in (run / "bounds").iterdir():
-        box, k = load(path.read_bytes()), read_safetensors_header(path.read_bytes())["k"]
+        box = load(path.read_bytes())
+        k = read_safetensors_header(path.read_bytes())["k"]
         narrower = {
             name: (point := nominal[name.split(".", 1)[1]]) + (1 - share) * (end - point)
             for name, end in box.items()

@@ -20,7 +20,8 @@ NOISY = (
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    home, made = tmp_path_factory.mktemp("replayed"), {}
+    home = tmp_path_factory.mktemp("replayed")
+    made = {}
     settings = {
         "sparse": ("kgrid=sparse", "kgrid.values=[0,20]", "dataset.n_train=600"),
         "stability": ("certificate=stability", "training=recipe"),

@@ -251,7 +251,8 @@ def test_which_earlier_answers_stand(agt: Agt, run: Path) -> None:
     before = {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
     now = judged(run, IDS[:2])
     name = f"certify/{Path(said['run']).name}"
-    stable, lost = (table.stable_distance >= 2).sum(), (table.stable_distance < 2).sum()
+    stable = (table.stable_distance >= 2).sum()
+    lost = (table.stable_distance < 2).sum()
     given = {"given": 25, "units": 2}
     assert now[name][True] == Remark("answers_stand", {"stable": stable, **given})
     assert now[name][False] == Remark("answers_lost", {"lost": lost, **given})
@@ -319,7 +320,8 @@ def test_a_group_of_two_against_the_exact_loss() -> None:
     """Two people, one leaked with probability d: the loss over both steps is beyond d, and
     within what the sum says.
     """
-    eps, delta = 0.7, 0.01
+    eps = 0.7
+    delta = 0.01
     p = [np.array([1 - delta, 0, delta]), None, None]
     step = np.exp(eps)
     middle = np.array([(1 - delta) / step, 1 - (1 - delta) / step, 0.0])
@@ -369,7 +371,8 @@ def changing(run: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str],
     def at(module: str, name: str) -> None:
         import importlib
 
-        home, done = importlib.import_module(module), []
+        home = importlib.import_module(module)
+        done = []
         true = getattr(home, name)
 
         def changed(*given: Any, **more: Any) -> Any:

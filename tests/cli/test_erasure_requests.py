@@ -75,8 +75,11 @@ def test_requests_of_people(agt: Agt) -> None:
     table.to_csv("t.csv", index=False)
     assert agt(*TABLE, *PEOPLE).code == 0
     of = known()
-    train, test = of.data.train, of.data.test
-    one, other, tested = str(train.units[0]), str(train.units[5]), str(test.units[0])
+    train = of.data.train
+    test = of.data.test
+    one = str(train.units[0])
+    other = str(train.units[5])
+    tested = str(test.units[0])
     assert (len(ask(of, one, one, "").records), ask(of, one, one).asked) == (3, 1)
     (repeated,) = ask(of, one, one).notes
     assert "1 of 2 lines" in repeated
@@ -165,7 +168,8 @@ def test_of_copies_the_last_one_goes(agt: Agt) -> None:
     assert len(request.notes) == 1, "which of them goes"
     both = ask(of, *map(str, train.ids[copies[:2]]))
     assert set(both.records) == {of.index.words[copies[1]], of.index.words[copies[2]]}
-    path, name = Path("t.csv"), str(train.ids[copies[0]])
+    path = Path("t.csv")
+    name = str(train.ids[copies[0]])
     lines = path.read_text().splitlines(keepends=True)
     # the row of these copies: the one without which their ids are gone
     for line in dict.fromkeys(lines[1:]):

@@ -113,7 +113,8 @@ def erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-A, B = Path("outputs/train/a"), Path("outputs/train/b")
+A = Path("outputs/train/a")
+B = Path("outputs/train/b")
 
 
 def forget_search(run: Path, instead: Mapping[str, Any] = MappingProxyType({})) -> None:

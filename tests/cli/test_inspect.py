@@ -25,7 +25,8 @@ def people(path: Path, rows: int = 400) -> Path:
     missing value.
     """
     rng = np.random.default_rng(0)
-    age, wage = rng.integers(18, 80, rows), np.round(rng.lognormal(7.5, 1.2, rows), 2)
+    age = rng.integers(18, 80, rows)
+    wage = np.round(rng.lognormal(7.5, 1.2, rows), 2)
     town = rng.choice(["Köln", "Bonn, Süd", "?"], rows)
     lines = ["Nr.;Größe (cm);net.income;Wohn ort;1;yes;default"]
     for row in range(rows):

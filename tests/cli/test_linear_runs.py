@@ -48,7 +48,8 @@ def certified(agt: Agt, run: str, *more: str) -> tuple[pd.DataFrame, Path]:
 @pytest.mark.parametrize("how", [SGD, ERM], ids=["stability", "erm"])
 def test_train_and_certify_in_closed_form(agt: Agt, how: tuple[str, ...]) -> None:
     said = agt("train", *DIGITS, *how).ended(0)
-    run, metrics = Path(said.json["run"]), said.json["metrics"]
+    run = Path(said.json["run"])
+    metrics = said.json["metrics"]
     assert not (run / "bounds").exists()
     assert metrics["test_accuracy"] > 0.9
     assert metrics["conditions_held"] == 7

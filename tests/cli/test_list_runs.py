@@ -145,7 +145,8 @@ def test_a_setting_of_another_command_is_refused_with_what_to_type(
 
 
 def test_runs_are_compared(history: Agt, agt: Agt) -> None:
-    first, second = job("0.5"), job("0.25")
+    first = job("0.5")
+    second = job("0.25")
     end = first.removeprefix("outputs/train/")
     said = history(f"compare=[{end},{second}]").ended(0)
     assert said.json["compared"] == [first, second]

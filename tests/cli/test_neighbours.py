@@ -48,7 +48,8 @@ VOTES = (*HEADS, "ensemble.members=3", "compute.threads=1")
 def points(n: int, seed: int) -> pd.DataFrame:
     """Two overlapping classes."""
     rng = np.random.default_rng(seed)
-    x, y = rng.normal(size=(n, 2)), rng.integers(0, 2, n)
+    x = rng.normal(size=(n, 2))
+    y = rng.integers(0, 2, n)
     return pd.DataFrame({"a": x[:, 0] + y, "b": x[:, 1] + y, "y": y})
 
 
@@ -56,7 +57,8 @@ def neighbours(whole: pd.DataFrame, relation: str) -> list[tuple[int, pd.DataFra
     """(distance, file): rows in another order; the first one gone, doubled or replaced by a far
     one.
     """
-    shuffled, less = whole.sample(frac=1, random_state=0), whole.iloc[1:]
+    shuffled = whole.sample(frac=1, random_state=0)
+    less = whole.iloc[1:]
     far = pd.DataFrame({"a": [-1e6, 1e6], "b": [-1e6, 1e6], "y": [1, 0]})
     if relation == "add_remove":
         edits = [(1, less), (1, pd.concat([whole, whole.iloc[:1]])), (2, pd.concat([far, whole]))]
@@ -99,10 +101,8 @@ def test_neighbouring_files(agt: Agt, settings: tuple[str, ...], relation: str) 
         assert (known.prediction == there.prediction)[held].all()
         assert (abs(known.stable_distance - there.stable_distance) <= k).all()
         if settings is BOXES:
-            box, point = (
-                load_file(folder / "bounds" / f"k={k:05d}.safetensors"),
-                load_file(other / "model.safetensors"),
-            )
+            box = load_file(folder / "bounds" / f"k={k:05d}.safetensors")
+            point = load_file(other / "model.safetensors")
             assert all(
                 (box[f"lower.{n}"] <= v).all() and (v <= box[f"upper.{n}"]).all()
                 for n, v in point.items()

@@ -13,7 +13,8 @@ from agt.numeric import step_of
 from agt.templates import upward
 from agt.training.objective import Objective
 
-ROWS, GONE = 240, 12
+ROWS = 240
+GONE = 12
 LOSS = ("certificate.masking=loss", "certificate.sigma=1")
 TRAIN = (
     "train",
@@ -102,7 +103,9 @@ def test_a_step_removes_them_and_keeps_nothing_of_before(agt, trained):
     folder = trained(*LOSS)
     before = load_file(folder / "removal.safetensors")
     said = agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
-    after, now, told = load_file(folder / "removal.safetensors"), numbers(folder), account()
+    after = load_file(folder / "removal.safetensors")
+    now = numbers(folder)
+    told = account()
     assert told["removal"]["facts"]["removed_by"] == "step"
     assert told["removal"]["promise"]["adaptive"] is False
     assert (now["count"], now["removed"]) == (200 - GONE, GONE)
@@ -160,10 +163,8 @@ def test_noise_on_what_is_served_is_drawn_anew(agt, trained, factorisation):
     )
     before = load_file(folder / "removal.safetensors")
     said = agt("unlearn", f"run={folder}", "ids=ids.txt").ended(0)
-    after, served = (
-        load_file(folder / "removal.safetensors"),
-        load_file(folder / "model.safetensors")["weight"],
-    )
+    after = load_file(folder / "removal.safetensors")
+    served = load_file(folder / "model.safetensors")["weight"]
     assert not np.isclose(before["noise"], after["noise"]).any()
     assert np.array_equal(served - after["weight"], after["noise"])
     assert not np.fmod(served, step_of(0.1)).any()
@@ -197,7 +198,8 @@ def test_training_again_draws_the_noise_anew(agt, trained):
     folder = trained()
     before = load_file(folder / "removal.safetensors")
     assert agt("unlearn", f"run={folder}", "ids=ids.txt", "method=retrain").code == 0
-    told, after = account()["removal"]["promise"], load_file(folder / "removal.safetensors")
+    told = account()["removal"]["promise"]
+    after = load_file(folder / "removal.safetensors")
     assert not np.isclose(before["noise"], after["noise"]).any()
     assert told["exact"]
     assert told["terms"][0]["code"] == "retrained_with_noise"

@@ -37,10 +37,8 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_weights_claim_what_the_noise_gives(noisy: Path) -> None:
-    metrics, report = (
-        json.loads((noisy / "metrics.json").read_text()),
-        (noisy / "report.md").read_text(),
-    )
+    metrics = json.loads((noisy / "metrics.json").read_text())
+    report = (noisy / "report.md").read_text()
     for value in ("model.safetensors", "(1, 1e-05)", "add_remove"):
         assert value in report
     # mu of (1, 1e-5) by an independent table: Gaussian noise of 3.7306 sensitivities, and three

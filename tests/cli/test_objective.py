@@ -46,8 +46,10 @@ HOW = (
     "training.weight_decay=0.05",
     "training.chosen_on=public",
 )
-ERM, VOTES = ("train", *DATA, *HOW, "certificate=erm"), ("certificate=votes", "ensemble.members=5")
-OBJECTIVE, TOTAL = "mechanism=objective_perturbation", ("total.eps=2", "total.delta=1e-5")
+ERM = ("train", *DATA, *HOW, "certificate=erm")
+VOTES = ("certificate=votes", "ensemble.members=5")
+OBJECTIVE = "mechanism=objective_perturbation"
+TOTAL = ("total.eps=2", "total.delta=1e-5")
 SUMS = "mechanism=noisy_statistics"
 
 
@@ -59,7 +61,8 @@ def table(rows: range) -> str:
 @pytest.fixture(scope="module")
 def trained_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table, runs trained on it, and a file of queries; nobody changes anything here."""
-    home, before = tmp_path_factory.mktemp("objective"), Path.cwd()
+    home = tmp_path_factory.mktemp("objective")
+    before = Path.cwd()
     os.chdir(home)
     Path("data.csv").write_text(table(range(200)))
     Path("queries.csv").write_text("id,x\nq1,-4\nq2,0.5\nq3,4\n")
@@ -245,10 +248,8 @@ def test_other_records_than_those_trained_on_are_refused(
     agt: Agt, home: Path, trained_here: Path
 ) -> None:
     """The run knows where its data lay."""
-    data, asked = (
-        trained_here / "data.csv",
-        ("predict", "run=erm", "inputs=queries.csv", OBJECTIVE, *TOTAL),
-    )
+    data = trained_here / "data.csv"
+    asked = ("predict", "run=erm", "inputs=queries.csv", OBJECTIVE, *TOTAL)
     whole = data.read_text()
     try:
         data.write_text(table(range(150)))

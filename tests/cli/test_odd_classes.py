@@ -28,7 +28,8 @@ declared_size: 120
 @pytest.fixture
 def run(agt: Agt) -> str:
     """A run on people with such a class."""
-    y, draw = np.arange(120) % 2, np.random.default_rng(0)
+    y = np.arange(120) % 2
+    draw = np.random.default_rng(0)
     rows = (
         f"{value:.6f},{('no', ESCAPE)[c]}"
         for value, c in zip(draw.normal(size=120) + y, y, strict=True)
@@ -55,7 +56,8 @@ def test_weights_are_refused_before_they_are_paid_for_and_labels_verify(agt: Agt
 def test_weights_are_refused_from_python_before_they_are_drawn(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, y = np.random.default_rng(0).normal(size=(80, 2)), np.array(["no", name] * 40, dtype=object)
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    y = np.array(["no", name] * 40, dtype=object)
     said = library.Declared(classes=["no", name], size=80, features=True, settings=True)
     model = library.fit(x, y, declared=said)
     monkeypatch.setattr(ReleaseWeights, "draw", lambda *arguments: pytest.fail("drawn"))

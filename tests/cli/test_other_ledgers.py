@@ -209,7 +209,8 @@ def test_a_ledger_that_is_deleted_and_made_again_is_another_one(agt: Agt, listed
 def test_a_ledger_that_was_put_in_the_place_of_another_is_another_one(
     agt: Agt, listed: Path
 ) -> None:
-    people, first = Path("ledgers/people.ledger"), first_entry()
+    people = Path("ledgers/people.ledger")
+    first = first_entry()
     agt("ledger", "init", "away/new.ledger", f"run={listed}", *BUDGET, "-q").ended(0)
     shutil.copy("away/new.ledger", people)
     predict(agt, listed, "ledger=people").ended(3, f"admit replaces={first}")

@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import official_files
 import paper
 
-IMAGES, LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+IMAGES = "t10k-images-idx3-ubyte.gz"
+LABELS = "t10k-labels-idx1-ubyte.gz"
 ONE_FIGURE = ["imdb:001_fig8", "removal:003_table1"]
 CHANGED = ["imdb:training.lr=0.1"]
 

@@ -137,7 +137,8 @@ def test_expected_accuracy_is_that_of_the_certified_distances(
 
 
 def test_the_figure_with_its_data(plans: Callable[[str], Path]) -> None:
-    folder, report = plans("ensemble") / "figures", (plans("ensemble") / "report.md").read_text()
+    folder = plans("ensemble") / "figures"
+    report = (plans("ensemble") / "report.md").read_text()
     figure = folder / "accuracy_by_queries"
     assert figure.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
     assert np.asarray(Image.open(figure.with_suffix(".png")).convert("L")).min() < 120, (
@@ -174,9 +175,11 @@ def test_what_is_advised_for_boxes_is_as_many_queries_as_stay_within_a_point(
     advice = report.split("\n\n")[2]
     found = re.search(r"([\d,]+) (?:query|queries) with mechanism=(\w+) at total eps = 10", advice)
     assert found, advice
-    count, name = int(found[1].replace(",", "")), found[2]
+    count = int(found[1].replace(",", ""))
+    name = found[2]
     said = plan("box", "eps=[10]", f"queries=[{count},{count + 1}]", "--json", "-q")
-    metrics, table = said.json["metrics"], pd.DataFrame(said.json["table"])
+    metrics = said.json["metrics"]
+    table = pd.DataFrame(said.json["table"])
     within = table[table["expected_accuracy"] >= metrics["accuracy"] - 0.01]
     assert set(within["queries"]) == {count}, "one more query is beyond every mechanism"
     assert name in set(within["mechanism"])

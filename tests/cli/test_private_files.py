@@ -69,7 +69,9 @@ def watched(folder: Path) -> Iterator[Watch]:
     """Under the usual mask, where everybody may look into folders; temporary files go to a
     folder of everybody's.
     """
-    before, watch, there = os.umask(0o022), Watch(), set(SHARED.glob("*"))
+    before = os.umask(0o022)
+    watch = Watch()
+    there = set(SHARED.glob("*"))
     WATCHES.append(watch)
     try:
         yield watch
@@ -105,10 +107,8 @@ def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
     finished_runs.copy("train/box", Path("box"))
     for name in ("ids.txt", "queries.npz"):
         Path(name).write_bytes((finished_runs.home / name).read_bytes())
-    often, save_if_due = (
-        (*TINY, "training.epochs=4", "compute.checkpoint_seconds=1e-6", "-q"),
-        CheckpointFolder.save_if_due,
-    )
+    often = (*TINY, "training.epochs=4", "compute.checkpoint_seconds=1e-6", "-q")
+    save_if_due = CheckpointFolder.save_if_due
 
     def offered(
         self: CheckpointFolder, step: int, tensors: object, is_last_step: bool = False
@@ -175,10 +175,12 @@ def test_temporary_files_checkpoints_and_logs_are_for_their_owner(
 
 def test_a_folder_for_checkpoints_that_was_there_is_closed(tmp_path: Path) -> None:
     """The seed of noise lies in it, and weights made from records."""
-    place, modes = tmp_path / "kept", list[int]()
+    place = tmp_path / "kept"
+    modes = list[int]()
     place.mkdir()
     place.chmod(0o755)
-    x, y = np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2
+    x = np.arange(40.0).reshape(20, 2) / 40
+    y = np.arange(20) % 2
     agt.fit(
         x,
         y,

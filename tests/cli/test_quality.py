@@ -34,7 +34,8 @@ def people(path: Path, kind: str) -> None:
     rng = np.random.default_rng(4)
     a = rng.normal(size=800)
     yes = rng.random(800) < 0.05 if kind == "noise" else a + 0.3 * rng.normal(size=800) > 0
-    g, h = rng.choice(["x", "y", ""], 800), rng.choice(["left", "right"], 800)
+    g = rng.choice(["x", "y", ""], 800)
+    h = rng.choice(["left", "right"], 800)
     pd.DataFrame({"a": a, "g": g, "h": h, "y": np.where(yes, "yes", "no")}).to_csv(
         path, index=False
     )

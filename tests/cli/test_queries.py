@@ -40,7 +40,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     home = tmp_path_factory.mktemp("clients")
     rng = np.random.default_rng(0)
-    age, town = rng.uniform(0, 100, 600).round(1), rng.choice(["Graz", "Linz"], 600)
+    age = rng.uniform(0, 100, 600).round(1)
+    town = rng.choice(["Graz", "Linz"], 600)
     people = pd.DataFrame({"client": [f"c{row}" for row in range(600)], "age": age, "town": town})
     people.assign(y=np.where(age > 80, "yes", "no")).to_csv(home / "people.csv", index=False)
     where = (

@@ -166,7 +166,8 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = Runs(Path("unused"), (), Console(quiet=True))
-    config, prepared = runs.settings(TINY)[0], runs.prepared(TINY)
+    config = runs.settings(TINY)[0]
+    prepared = runs.prepared(TINY)
     fresh = {
         **config,
         "dataset": {**config["dataset"], "path": "b", "data_dir": "c"},
@@ -213,7 +214,8 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(
     monkeypatch.setattr(module, "machine", lambda device: {"torch": "1.0"})
     others.append(signature(config, prepared, "test"))
     monkeypatch.undo()
-    one, two = of("compute", threads=1), of("compute", threads=None)
+    one = of("compute", threads=1)
+    two = of("compute", threads=None)
     told = signature(one, prepared, "test")
     monkeypatch.setattr(module, "default_threads", lambda: (9, None))
     assert signature(one, prepared, "test") == told, (

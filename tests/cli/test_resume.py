@@ -63,7 +63,8 @@ Stop = Callable[[int], None]
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
     """Lets trainings fail once they have offered a checkpoint so often; 0: lets them go on."""
-    save_if_due, left = CheckpointFolder.save_if_due, [0]
+    save_if_due = CheckpointFolder.save_if_due
+    left = [0]
 
     def offered(
         self: CheckpointFolder, step: int, tensors: object, is_last_step: bool = False
@@ -154,7 +155,8 @@ def test_killed_and_stopped_again(agt: Agt, stop: Stop, tmp_path: Path) -> None:
     agt("train", "resume=run", "--json", "-q").ended(0)
     agt("train", *BOXES, "hydra.run.dir=whole", "-q").ended(0)
     assert bits(run) == bits(Path("whole"))
-    status, environment = told(run, "status.json"), told(run, "env.json")
+    status = told(run, "status.json")
+    environment = told(run, "env.json")
     assert status["state"] == "done"
     assert len(status["resumed"]) == 2  # type: ignore[arg-type]
     assert [entry["argv"][1:] for entry in environment["resumed"]] == [
@@ -189,7 +191,8 @@ def test_on_a_full_disk_it_has_failed_and_goes_on_once_there_is_room(
     """No file can be made any more; without ``room``, not even the blocks that are the run's can
     be written.
     """
-    opened, save_if_due = Path.open, CheckpointFolder.save_if_due
+    opened = Path.open
+    save_if_due = CheckpointFolder.save_if_due
 
     def full(path: Path, mode: str = "r", *more: object, **named: object) -> object:
         if "wx" in mode or ("w" in mode and not path.exists()) or ("+" in mode and not room):

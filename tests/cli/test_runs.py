@@ -90,7 +90,8 @@ def test_certify_uses_its_own_compute_settings(agt: Agt, trained: Path) -> None:
 
 
 def test_test_records_may_go_and_training_records_may_not(agt: Agt, tmp_path: Path) -> None:
-    rng, path = np.random.default_rng(0), tmp_path / "mine.csv"
+    rng = np.random.default_rng(0)
+    path = tmp_path / "mine.csv"
     frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"]).assign(y=np.arange(60) % 2)
     frame.to_csv(path, index=False)
     table = (
@@ -103,7 +104,8 @@ def test_test_records_may_go_and_training_records_may_not(agt: Agt, tmp_path: Pa
     said = agt(
         "train", *table, "kgrid.max=2", "+dataset.numeric={a: null, b: [-3, 3]}", "--json", "-q"
     ).ended(0)
-    run, n_test = said.json["run"], said.json["metrics"]["n_test"]
+    run = said.json["run"]
+    n_test = said.json["metrics"]["n_test"]
     codes: set[int] = set()
     for row in range(10):
         if codes == {0, 2}:

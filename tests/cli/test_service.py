@@ -80,7 +80,8 @@ def labels_of(said: Said) -> pd.DataFrame:
 
 
 def test_a_repeated_question_gets_its_stored_answer_free(ask: Ask, home: Path) -> None:
-    path, rows = open_ledger(home / "box", 10), np.concatenate([POINTS, POINTS[:3]])
+    path = open_ledger(home / "box", 10)
+    rows = np.concatenate([POINTS, POINTS[:3]])
     first = ask(points(rows), *EACH, "--json", "-q").json
     assert first["metrics"]["answered"] == 13
     assert first["labels"][:3] == first["labels"][10:], "asked once, paid once"
@@ -123,7 +124,8 @@ def test_the_counter_stands_at_what_the_auditor_works_out(
     """After a call for a single label, after one in which questions are repeated, and after one
     of another budget.
     """
-    path, paid = open_ledger(home / "box", 10, 1e-5), list[tuple[Guarantee, int]]()
+    path = open_ledger(home / "box", 10, 1e-5)
+    paid = list[tuple[Guarantee, int]]()
     calls = [
         (one, POINTS[:1], 1),
         (one, np.concatenate([POINTS, POINTS[:3]]), 9),
@@ -175,7 +177,8 @@ def test_the_budget_ends_in_mid_file(ask: Ask, home: Path) -> None:
 def test_debited_before_anything_private_is_computed(
     ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, seen = open_ledger(home / "box", 10), []
+    path = open_ledger(home / "box", 10)
+    seen = []
     for name in ("certify", "predict"):
         real = getattr(BoxModel, name)
 
@@ -214,7 +217,8 @@ def test_a_release_that_is_finished_needs_its_ledger_no_more(
 
 
 def test_killed_between_the_debit_and_the_answers(ask: Ask, home: Path) -> None:
-    path, inputs = open_ledger(home / "box", 10), points(POINTS)
+    path = open_ledger(home / "box", 10)
+    inputs = points(POINTS)
     kill = (
         "from agt.mechanisms.mechanism import Mechanism\nMechanism.release = lambda *_: "
         "os.kill(os.getpid(), 9)"
@@ -329,7 +333,8 @@ def test_a_noisy_run_that_goes_on_has_paid_only_where_the_ledger_says_so(
 def test_data_on_an_account_is_not_released_beside_it(
     agt: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, inputs = f"run={home / 'box'}", points(POINTS)
+    run = f"run={home / 'box'}"
+    inputs = points(POINTS)
     agt("predict", run, inputs, *EACH, "hydra.run.dir=free").ended(0)
     assert uncounted(Path("free"))["why"] == "unnamed"
     path = open_ledger(home / "box", 2)
@@ -410,7 +415,9 @@ def test_a_full_disk_costs_nothing_before_the_debit_and_is_told_after_it(
 ) -> None:
     from agt.store.atomic import Pending
 
-    path, real, full = open_ledger(home / "box", 10), Pending.opened, "spent.json"
+    path = open_ledger(home / "box", 10)
+    real = Pending.opened
+    full = "spent.json"
 
     def opened(self: Pending) -> AbstractContextManager[BinaryIO]:
         if self.path.name == full:

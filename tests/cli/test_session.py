@@ -240,7 +240,8 @@ def test_a_lot_is_paid_in_advance_and_what_is_left_of_it_stays_spent(
 def test_without_a_ledger_each_answer_is_told_before_it_is_drawn(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, real = [], Labelling.draw_in_pieces
+    seen = []
+    real = Labelling.draw_in_pieces
 
     def drawn(self: Labelling, features: np.ndarray, *more: Any) -> Iterator[np.ndarray]:
         (spent,) = Path("outputs/predict").glob("*/spent.json")
@@ -356,7 +357,8 @@ def test_however_a_session_ends_what_was_told_is_counted(talk: Talk, home: Path,
         process.stdin.close()
     else:
         os.kill(process.pid, signal.SIGTERM if end == "SIGTERM" else signal.SIGKILL)
-    code, err = process.wait(30), process.stderr.read().decode()
+    code = process.wait(30)
+    err = process.stderr.read().decode()
     for pipe in (process.stdin, process.stdout, process.stderr):
         with suppress(BrokenPipeError):
             pipe.close()

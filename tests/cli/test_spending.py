@@ -51,7 +51,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Break:
     """Makes every later write of a file of that name fail, as a full disk does; an empty name:
     none.
     """
-    real, names = Pending.opened, [""]
+    real = Pending.opened
+    names = [""]
 
     def opened(self: Pending) -> AbstractContextManager[BinaryIO]:
         if self.path.name == names[0]:

@@ -39,7 +39,8 @@ def shop(path: Path, rows: int = 1500) -> Path:
     late.
     """
     rng = np.random.default_rng(0)
-    age, town = rng.integers(18, 90, rows), rng.choice(["Köln", "Bonn, Süd", "Aachen"], rows)
+    age = rng.integers(18, 90, rows)
+    town = rng.choice(["Köln", "Bonn, Süd", "Aachen"], rows)
     churn = np.where(
         age / 90 + 0.3 * (town == "Köln") + rng.normal(0, 0.1, rows) > 0.7, "yes", "no"
     )
@@ -790,7 +791,8 @@ def test_what_cannot_be_dropped_is_said_before_anything_is_written(
 def test_at_a_terminal_few_questions_and_few_words(tmp_path: Path) -> None:
     shop(tmp_path / "t.csv")
     terminal, other = pty.openpty()
-    seen, answers = "", ["", "refund", "none", "sometimes", "yes", "", "", "2"]
+    seen = ""
+    answers = ["", "refund", "none", "sometimes", "yes", "", "", "2"]
     process = os.fork()  # one that is not forked imports everything anew
     if not process:
         _start_at(other, tmp_path)

@@ -18,7 +18,9 @@ from agt_cli.releasing import spent as spending
 from .conftest import Agt
 from .test_spending import child
 
-N, WIDTH, ROWS = 60, 3, 7
+N = 60
+WIDTH = 3
+ROWS = 7
 EACH = ("mechanism.eps=1", "accounting=paper")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 MANY = f"""
@@ -33,7 +35,8 @@ labelled.is_large = lambda path: True
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A linear head on vectors, which no test changes."""
-    home, rng = tmp_path_factory.mktemp("vectors"), np.random.default_rng(0)
+    home = tmp_path_factory.mktemp("vectors")
+    rng = np.random.default_rng(0)
     x = rng.normal(size=(400, WIDTH)).astype(np.float32)
     np.savez(home / "train.npz", x=x, label=(x[:, 0] > 0).astype(int))
     settings = (
@@ -140,7 +143,8 @@ def test_the_same_answers_from_the_same_draws(
 
 def test_a_budget_that_ends_in_the_middle(agt: Agt, home: Path, many: Callable[[], None]) -> None:
     """Under a ledger: what is answered, and what is asked again."""
-    inputs, run = asked(), f"run={home / 'run'}"
+    inputs = asked()
+    run = f"run={home / 'run'}"
     assert agt("ledger", "init", "people", run, "total.eps=3", "unit=one person", "-q").code == 0
     many()
     first = agt(
@@ -222,7 +226,8 @@ def test_a_file_that_is_replaced_under_way(
 def test_a_disk_that_runs_full_under_way(
     agt: Agt, home: Path, many: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, left = _HashingFile.write, [3]
+    write = _HashingFile.write
+    left = [3]
 
     def full(self: _HashingFile, content: bytes) -> int:
         left[0] -= "labels" in str(self._file.name)

@@ -202,7 +202,8 @@ def test_run_that_was_damaged_is_not_taken(swept: Agt) -> None:
 
 
 def test_a_folder_under_another_jobs_name_is_not_taken(swept: Agt) -> None:
-    folder, other = folder_of("training.seed=0"), folder_of("training.seed=1")
+    folder = folder_of("training.seed=0")
+    other = folder_of("training.seed=1")
     shutil.rmtree(folder)
     shutil.copytree(other, folder)
     said = swept("training.seed=0").ended(0)

@@ -122,7 +122,8 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Teams]:
     }
     path = os.pathsep.join(filter(None, [str(home), os.getcwd(), os.environ.get("PYTHONPATH")]))
     usual |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONPATH": path}
-    command, pipe = [sys.executable, str(SCRIPT)], subprocess.PIPE
+    command = [sys.executable, str(SCRIPT)]
+    pipe = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=home, env=usual, text=True, stdin=pipe, stdout=pipe
     ) as script:

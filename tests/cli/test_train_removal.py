@@ -34,10 +34,8 @@ def test_it_trains_certifies_answers_and_is_verified(agt: Agt) -> None:
     assert "note: training.clip: " in said.err
     state = json.loads(Path("run/removal.json").read_text())
     assert 0 < state["residual"] <= state["allowed"] == 1e-5
-    served, tensors = (
-        load_file("run/model.safetensors")["weight"],
-        load_file("run/removal.safetensors"),
-    )
+    served = load_file("run/model.safetensors")["weight"]
+    tensors = load_file("run/removal.safetensors")
     assert not np.fmod(served, step_of(0.01)).any()
     assert np.array_equal(served - tensors["weight"], tensors["noise"])
     assert not tensors["tilt"].any()
@@ -72,10 +70,8 @@ def test_served_weights_under_output_noise_are_not_the_inner_ones_and_a_seed_is_
     said = agt("train", *HEAD, *settings).ended(0)
     assert "certificate.seed=4" in said.out
     assert json.loads(Path("run/metrics.json").read_text())["simulation"] == 1
-    served, tensors = (
-        load_file("run/model.safetensors")["weight"],
-        load_file("run/removal.safetensors"),
-    )
+    served = load_file("run/model.safetensors")["weight"]
+    tensors = load_file("run/removal.safetensors")
     assert "not prove" in said.out
     assert np.array_equal(served, noisy(tensors["weight"], 0.5, SeededRandomness(4)))
 
@@ -84,10 +80,8 @@ def test_as_published_nothing_is_claimed(agt: Agt) -> None:
     said = agt("train", *HEAD, *LOSS, "hydra.run.dir=run").ended(0)
     assert "not prove" in said.out
     assert "(1, 0.0001)" in said.out
-    served, tensors = (
-        load_file("run/model.safetensors")["weight"],
-        load_file("run/removal.safetensors"),
-    )
+    served = load_file("run/model.safetensors")["weight"]
+    tensors = load_file("run/removal.safetensors")
     assert np.array_equal(served, tensors["weight"])
     assert tensors["tilt"].std() > 0.5
 
@@ -95,7 +89,8 @@ def test_as_published_nothing_is_claimed(agt: Agt) -> None:
 @pytest.fixture
 def stopped(agt: Agt, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Begins a run in ./run that fails once it has offered its third checkpoint."""
-    save_if_due, left = CheckpointFolder.save_if_due, [3]
+    save_if_due = CheckpointFolder.save_if_due
+    left = [3]
 
     def offered(self: CheckpointFolder, *given: Any, **more: Any) -> None:
         save_if_due(self, *given, **more)

@@ -46,7 +46,8 @@ def manifest(run: Path) -> bytes:
 
 def test_a_folder_from_before_an_erasure_is_refused(agt: Agt, run: Path) -> None:
     """Whoever puts it back would answer from the erased people's records again."""
-    before, run = run, Path(shutil.copytree(run, "outputs/train/a"))
+    before = run
+    run = Path(shutil.copytree(run, "outputs/train/a"))
     Path("ids.txt").write_text("\n".join(IDS[:2]))
     assert agt("unlearn", f"run={run}", "ids=ids.txt", "-q").code == 0
     assert agt("certify", "run=latest", "map_resolution=0", "-q").code == 0
@@ -86,7 +87,8 @@ def test_the_account_can_be_had_again(agt: Agt, run: Path) -> None:
     again = unlearn(agt)
     assert manifest(run) == state
     assert "entry 4" in again.err
-    before, after = account(first), account(again)
+    before = account(first)
+    after = account(again)
     assert before["asked"] | {"people_pending_before": 5} == before["asked"]
     assert before["abstained"] == 20, "more wait than any distance reaches"
     assert after == before
@@ -135,7 +137,8 @@ def test_a_change_that_is_decided_and_not_carried_through(
 def test_whatever_could_stop_the_account_stops_the_erasure(agt: Agt, run: Path) -> None:
     assert unlearn(agt, "method=certificate", rows=range(2)).code == 0
     assert agt("certify", "run=run", "map_resolution=0", "-q").code == 0
-    before, path = manifest(run), run / ABSTAINED_FILE
+    before = manifest(run)
+    path = run / ABSTAINED_FILE
     with path.open("a") as file:
         file.write("garbage\n")
     said = unlearn(agt)

@@ -410,7 +410,8 @@ def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(
     tmp_path: Path, agt: Agt
 ) -> None:
     """As version 0.4.0 once trained them: no column names the units, and k counts units of two."""
-    n, rng = 40, np.random.default_rng(0)
+    n = 40
+    rng = np.random.default_rng(0)
     pd.DataFrame(
         {"x": rng.normal(size=n), "home": np.arange(n) // 2, "y": np.arange(n) % 2}
     ).to_csv("t.csv", index=False)
@@ -1065,7 +1066,8 @@ def test_stable_distances_are_those_that_the_table_and_metrics_count(
 ) -> None:
     path = outputs / "certify/c/certificates.parquet"
     table = pd.read_parquet(path)
-    longer, metrics = table["stable_distance"] + 100, path.parent / "metrics.json"
+    longer = table["stable_distance"] + 100
+    metrics = path.parent / "metrics.json"
     table.assign(stable_distance=longer).to_parquet(path, index=False)
     reseal(path.parent)
     assert (

@@ -55,7 +55,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run, a release from it, then three people who wait, two who go with them, and one more:
     nobody changes it.
     """
-    home, before = tmp_path_factory.mktemp("erased"), Path.cwd()
+    home = tmp_path_factory.mktemp("erased")
+    before = Path.cwd()
     os.chdir(home)
     try:
         assert (
@@ -295,7 +296,8 @@ def test_what_was_edited_and_sealed_again_contradicts_the_rest(
 @pytest.fixture(scope="session")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A head that two people were removed from by a Newton step."""
-    home, before = tmp_path_factory.mktemp("head"), Path.cwd()
+    home = tmp_path_factory.mktemp("head")
+    before = Path.cwd()
     os.chdir(home)
     rng = np.random.default_rng(0)
     rows = [
@@ -360,7 +362,8 @@ def rewrite(home: Path, promise: dict[str, Any]) -> None:
     """Tell of another promise everywhere, log, account, page and seals: whoever holds the
     folders can.
     """
-    run, record = home / "train/h", home / "unlearn/h"
+    run = home / "train/h"
+    record = home / "unlearn/h"
     (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
     log = Log().append(replace(entry, promise={**entry.promise, **promise}))
     (run / REQUEST_LOG_FILE).write_bytes(log.content)
@@ -420,7 +423,8 @@ def with_short_names(node: dict[str, Any]) -> dict[str, Any]:
     asked |= {name: node["asked"][name] for name in kept}
     earlier = []
     for one in node["earlier"]:
-        standing, void = one.pop("answers_standing"), one.pop("answers_void")
+        standing = one.pop("answers_standing")
+        void = one.pop("answers_void")
         assert not (standing and void)
         earlier.append({**one, "stands": bool(standing)})
     for place in node["sweep"]["places"]:
@@ -440,7 +444,8 @@ def write_log(run: Path, entry: RequestEntry) -> Log:
 def write_log_of_sentences(run: Path) -> None:
     """Write the request log as it was before its sentences became codes."""
     (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
-    promise, removal = dict(entry.promise), dict(entry.facts["removal"])
+    promise = dict(entry.promise)
+    removal = dict(entry.facts["removal"])
     promise["words"], removal["words"] = spoken(promise.pop("terms")), spoken(removal.pop("steps"))
     removal["allowance"] = removal.pop("budget") | {"unit": "bound on a norm"}
     write_log(run, replace(entry, promise=promise, facts=entry.facts | {"removal": removal}))
@@ -469,7 +474,8 @@ def test_an_account_with_short_names_verifies_and_its_fields_are_compared(
     removed: Path, agt: Agt
 ) -> None:
     """Versions 0.9 to 0.14 wrote it."""
-    run, path = removed / "train/h", removed / "unlearn/h/account.json"
+    run = removed / "train/h"
+    path = removed / "unlearn/h/account.json"
     (entry,) = Log.read((run / REQUEST_LOG_FILE).read_bytes()).entries
     since = ("test_records", "unknown", "searched_runs")
     facts = {name: value for name, value in entry.facts.items() if name not in since}

@@ -273,7 +273,8 @@ def test_records_are_whole_and_their_names_are_their_own(name: str, tmp_path: Pa
 
 @every
 def test_two_loads_are_one_dataset_and_another_row_makes_another(name: str, tmp_path: Path) -> None:
-    first, again = loaded(name, tmp_path), loaded(name, tmp_path)
+    first = loaded(name, tmp_path)
+    again = loaded(name, tmp_path)
     assert first.digest == again.digest
     assert everyone(first) == everyone(again)
     if EXAMPLES[name][1].file:
@@ -331,7 +332,8 @@ def test_queries_are_scaled_as_records_are(name: str, tmp_path: Path) -> None:
     """A file of the very rows that were loaded: the same bits, whichever split they are in, one
     at a time or all.
     """
-    example, dataset = EXAMPLES[name][1], loaded(name, tmp_path)
+    example = EXAMPLES[name][1]
+    dataset = loaded(name, tmp_path)
     known = {
         records.features[row].tobytes()
         for records in (dataset.train, dataset.test)

@@ -80,7 +80,8 @@ def test_grid_covers_the_points_in_a_square() -> None:
     grid = Grid.around(points, 5)
     assert grid.points.shape == (25, 2)
     assert grid.points[1, 0] > grid.points[0, 0], "x runs fastest"
-    low, high = grid.points.min(axis=0), grid.points.max(axis=0)
+    low = grid.points.min(axis=0)
+    high = grid.points.max(axis=0)
     assert np.all(low < points.min(axis=0))
     assert np.all(high > points.max(axis=0))
     assert high[0] - low[0] == pytest.approx(high[1] - low[1])
@@ -130,10 +131,8 @@ def test_all_is_said_of_all_alone(share: float, words: str) -> None:
 
 
 def test_panels_stand_in_the_order_that_is_given_or_as_they_come() -> None:
-    names, order = (
-        ["eps = 1", "eps = 0.5", "eps = 10"],
-        ["eps = 0.5", "eps = 1", "eps = 10", "eps = 100"],
-    )
+    names = ["eps = 1", "eps = 0.5", "eps = 10"]
+    order = ["eps = 0.5", "eps = 1", "eps = 10", "eps = 100"]
     panels = [(name, pd.DataFrame()) for name in names]
     assert [name for name, _ in panels_in_order(panels, order)] == order[:3]
     assert [name for name, _ in panels_in_order(panels, ())] == names
@@ -256,7 +255,8 @@ def test_looks_follow_from_method_members_and_profile_and_not_from_the_order() -
     looks = _styles(pd.DataFrame(rows))
     assert looks == _styles(pd.DataFrame(rows[::-1]))
     assert len({str(look) for look in looks.values()}) == len(rows)
-    one, many = looks["smooth_cauchy 1 ours"], looks["smooth_cauchy 25 ours"]
+    one = looks["smooth_cauchy 1 ours"]
+    many = looks["smooth_cauchy 25 ours"]
     assert one["color"] == many["color"]
     assert one["linestyle"] != many["linestyle"]
     assert looks["smooth_cauchy 1 paper"]["markerfacecolor"] == "white"

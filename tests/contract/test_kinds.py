@@ -221,15 +221,18 @@ def test_its_own_erasure_leaves_weights_as_near_to_those_of_training_again_as_it
     name: str, tmp_path: Path
 ) -> None:
     model = fitted(name).model
-    kind, dataset = model.problem.settings.certificate, model.problem.dataset
+    kind = model.problem.settings.certificate
+    dataset = model.problem.dataset
     if not kind.own_erasure:
         return
-    erased, remaining = dataset.train.take(np.arange(3)), dataset.train.take(np.arange(3, 42))
+    erased = dataset.train.take(np.arange(3))
+    remaining = dataset.train.take(np.arange(3, 42))
     problem = model.problem.with_dataset(
         dataset.with_training_records(remaining, dataset.declared_size)
     )
     now, removal = kind.remove_records(model.with_problem(problem), erased, 3)
-    removed, trained = now.removable_weights, kind.fit(problem).removable_weights
+    removed = now.removable_weights
+    trained = kind.fit(problem).removable_weights
     assert removed is not None
     assert trained is not None
     assert np.linalg.norm(removed.weight - trained.weight) <= removed.distance + trained.distance

@@ -30,7 +30,10 @@ from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError
 from agt.models.heads import describe_layers, from_layers
 
-WIDTH, IMAGE, KS, DTYPES = 3, (2, 4, 5), (0, 3, 40), ("float64", "float32")
+WIDTH = 3
+IMAGE = (2, 4, 5)
+KS = (0, 3, 40)
+DTYPES = ("float64", "float32")
 # How to make a layer, where its type alone does not say; several settings of one type may be
 # listed.
 LAYERS: dict[type[nn.Module], tuple[Callable[[], nn.Module], ...]] = {
@@ -181,7 +184,8 @@ def gradient_bounds(at: Setting, d: Interval, x: Interval, rounding: Rounding) -
     }
 
 
-PASSES, GRADIENTS = ("forward", "backward"), ("0.weight", "0.bias")
+PASSES = ("forward", "backward")
+GRADIENTS = ("0.weight", "0.bias")
 
 
 def values(at: Setting, d: Tensor, x: Tensor, point: Point) -> dict[str, Tensor]:
@@ -203,7 +207,8 @@ def bounds(at: Setting, d: Interval, x: Interval, box: Intervals, rounding: Roun
 
 def outside(at: Setting, samples: int = 40, of: tuple[str, ...] = (*PASSES, *GRADIENTS)) -> int:
     """Computed values outside their bounds; each also computed for one record alone."""
-    bound, count = bounds(at, at.d, at.x, at.box, at.rounding), 0
+    bound = bounds(at, at.d, at.x, at.box, at.rounding)
+    count = 0
     for k, x, d, point in draws(at, samples):
         for rows in (slice(None), slice(0, 1)):
             computed = values(at, d[rows], x[rows], point)
@@ -219,15 +224,14 @@ def unnested(at: Setting, shares: tuple[float, ...] = (0.0, 1e-9, 0.3)) -> int:
     """Ends of bounds, for each k - 1 and inner intervals, beyond those for k; also of one record
     alone.
     """
-    rng, count = np.random.default_rng(2), 0
+    rng = np.random.default_rng(2)
+    count = 0
     outer = Rounding.for_grid([k + 1 for k in KS], at.x.lower.dtype, torch.device("cpu"))
     wide = bounds(at, at.d, at.x, at.box, outer)
     for share in shares:
-        x, d, box = (
-            inner(rng, at.x, share),
-            inner(rng, at.d, share),
-            {n: inner(rng, i, share) for n, i in at.box.items()},
-        )
+        x = inner(rng, at.x, share)
+        d = inner(rng, at.d, share)
+        box = {n: inner(rng, i, share) for n, i in at.box.items()}
         for rows in (slice(None), slice(0, 1)):
             for name, small in bounds(at, d[:, rows], x[:, rows], box, at.rounding).items():
                 big = wide[name][:, rows]
@@ -286,7 +290,8 @@ def test_bounds_on_gradients_are_reached(nonnegative: bool) -> None:
     """
     at = setting(lambda: nn.Conv2d(2, 1, (1, 2)), "ordinary", "float64")
     rng = np.random.default_rng(0)
-    x, d = random_interval(rng, 1, 1, 2, 1, 3), random_interval(rng, 1, 1, 1, 1, 2)
+    x = random_interval(rng, 1, 1, 2, 1, 3)
+    d = random_interval(rng, 1, 1, 1, 1, 2)
     x = Interval(x.lower.clamp(min=0), x.upper.clamp(min=0)) if nonnegative else x
     at = replace(at, rule=replace(at.rule, nonnegative=nonnegative))
     values = {
@@ -347,10 +352,8 @@ def test_bounds_are_little_wider_than_what_is_reached(make: Callable) -> None:
     width = torch.zeros_like(at.x.lower)
     width.flatten(2)[..., 0] = (at.x.upper - at.x.lower).flatten(2)[..., 0]
     x = Interval(at.x.lower, at.x.lower + width)
-    bound, back = (
-        at.rule.bound(x, at.box, at.rounding, EXACT),
-        at.rule.bound_backward(at.d, x, at.box, at.rounding, EXACT),
-    )
+    bound = at.rule.bound(x, at.box, at.rounding, EXACT)
+    back = at.rule.bound_backward(at.d, x, at.box, at.rounding, EXACT)
     path = [x.lower[0] + step * width[0] for step in torch.linspace(0, 1, 501, dtype=torch.float64)]
     for found, values in (
         (bound, torch.stack([at.rule.nominal(p, point) for p in path])),
@@ -428,7 +431,9 @@ def test_computed_functions_err_by_less_than_half_the_margin(
         ]
     )
     x = torch.from_numpy(numbers[:-1]).to(getattr(torch, dtype))
-    unit, value, slope = torch.finfo(x.dtype).eps / 2, s.value(x), s.slope(x)
+    unit = torch.finfo(x.dtype).eps / 2
+    value = s.value(x)
+    slope = s.slope(x)
     margin = max(s.margin, 4)  # without margin: one rounding, and a float32 constant's
     grows = max(map(abs, s.value_range)) == np.inf
     with mpmath.workdps(40):
@@ -609,7 +614,8 @@ def rough(at: Setting) -> Setting:
     margin more.
     """
     assert isinstance(at.rule, ElementwiseRule)
-    s, unit = at.rule.activation, torch.finfo(at.x.lower.dtype).eps / 2
+    s = at.rule.activation
+    unit = torch.finfo(at.x.lower.dtype).eps / 2
     generator = torch.Generator().manual_seed(0)
 
     def erring(function: Callable[[Tensor], Tensor], grows: bool) -> Callable[[Tensor], Tensor]:
@@ -664,10 +670,8 @@ def test_records_without_room_for_a_window_are_refused(record: tuple[int, ...]) 
     x = torch.zeros(3, *record)
     rounding = Rounding.for_grid((0,), x.dtype, x.device)
     for layer in (nn.AvgPool2d(2), nn.Conv2d(2, 1, 2)):
-        rule, point = (
-            rule_of(layer),
-            {f"0.{name}": value.detach() for name, value in layer.named_parameters()},
-        )
+        rule = rule_of(layer)
+        point = {f"0.{name}": value.detach() for name, value in layer.named_parameters()}
         box = {name: Interval.point(value[None]) for name, value in point.items()}
         for run in (
             lambda: rule.nominal(x, point),  # noqa: B023

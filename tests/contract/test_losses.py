@@ -28,7 +28,9 @@ from agt.models.heads import HeadConfig
 from agt.settings import LossName
 from agt.training.sensitivity import LinearLoss
 
-KS, DTYPES, SCALES = (0, 3, 40), ("float64", "float32"), (0.0, 1e-12, 1.0, 30.0, 1e4)
+KS = (0, 3, 40)
+DTYPES = ("float64", "float32")
+SCALES = (0.0, 1e-12, 1.0, 30.0, 1e4)
 PYTORCHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # summed over records
     "binary_cross_entropy": lambda f, y: F.binary_cross_entropy_with_logits(
         f[:, 0], y.to(f.dtype), reduction="sum"
@@ -56,7 +58,8 @@ def rounding(dtype: str, more: int = 0) -> Rounding:
 
 def outside(loss: Loss, f: Interval, labels: Tensor, dtype: str) -> int:
     """Computed gradients outside their bounds, each also computed for one record alone."""
-    rng, count = np.random.default_rng(1), 0
+    rng = np.random.default_rng(1)
+    count = 0
     bound = loss.bound(f, labels, rounding(dtype))
     for index in range(40):
         values = sample(rng, f, corners=index % 2 == 0)
@@ -72,7 +75,8 @@ def unnested(loss: Loss, f: Interval, labels: Tensor, dtype: str) -> int:
     rng = np.random.default_rng(2)
     ends = sample(rng, f), sample(rng, f)
     inner = Interval(torch.minimum(*ends), torch.maximum(*ends))
-    wide, count = loss.bound(f, labels, rounding(dtype, 1)), 0
+    wide = loss.bound(f, labels, rounding(dtype, 1))
+    count = 0
     for rows in (slice(None), slice(0, 1)):
         narrow = loss.bound(inner[:, rows], labels[rows], rounding(dtype))
         count += int(
@@ -130,8 +134,10 @@ def test_a_difference_is_the_same_loss(name: str) -> None:
     loss = LOSSES[name]
     if loss.difference is None:
         return
-    f, labels = torch.randn(30, 2, dtype=torch.float64), torch.arange(30) % 2
-    d, delta = loss.nominal(f, labels), loss.difference.nominal(f[:, 1:] - f[:, :1], labels)
+    f = torch.randn(30, 2, dtype=torch.float64)
+    labels = torch.arange(30) % 2
+    d = loss.nominal(f, labels)
+    delta = loss.difference.nominal(f[:, 1:] - f[:, :1], labels)
     torch.testing.assert_close(d, torch.cat([-delta, delta], dim=1))
 
 

@@ -106,7 +106,8 @@ def violations(flips: Sequence[Fraction], classes: int, guarantee: Guarantee) ->
     count = 0
     for one, other in states(flips, classes, units):
         for event in events:
-            p, q = sum(one[c] for c in event), sum(other[c] for c in event)
+            p = sum(one[c] for c in event)
+            q = sum(other[c] for c in event)
             count += (not holds(p, q)) + (not holds(q, p))
     return count
 
@@ -129,7 +130,8 @@ def ratio_holds(guarantee: PureDP | ApproximateDP, units: int):
 
 def gaussian_holds(guarantee: GaussianDP, units: int):
     """mu as a double and as the decimal that it prints as: whichever is less."""
-    mu, cache = guarantee.mu, dict[int, mpmath.mpf]()
+    mu = guarantee.mu
+    cache = dict[int, mpmath.mpf]()
 
     def z(p: int) -> mpmath.mpf:
         """Phi^-1(p) by Newton's method; the smaller of p and 1 - p, so that nothing cancels."""
@@ -137,7 +139,8 @@ def gaussian_holds(guarantee: GaussianDP, units: int):
             return -z(units - p)
         if p not in cache:
             exact = mpmath.mpf(p) / units
-            x, step = mpmath.mpf(float(ndtri(p / units))), mpmath.mpf(1)
+            x = mpmath.mpf(float(ndtri(p / units)))
+            step = mpmath.mpf(1)
             # a step errs by about its square, so the last by 10^-80
             while abs(step) > mpmath.mpf(10) ** -42:
                 step = (mpmath.ncdf(x) - exact) / mpmath.npdf(x)
@@ -191,7 +194,8 @@ def the_closed_form_is_what_the_table_does(kind: Kind) -> None:
 
 
 def a_table_that_grows_keeps_its_entries(kind: Kind) -> None:
-    early, late = usual(kind), usual(kind)
+    early = usual(kind)
+    late = usual(kind)
     late.exact_flip(60)
     assert [early.exact_flip(k) for k in range(61)] == [late.exact_flip(k) for k in range(61)]
 
@@ -200,7 +204,8 @@ def a_million_samples_have_its_frequencies(kind: Kind) -> None:
     """10^6 draws over six distances: each frequency within 5 standard errors of the exact
     probability.
     """
-    mechanism, n = usual(kind), 166_667
+    mechanism = usual(kind)
+    n = 166_667
     distances = np.repeat([0, 1, 2, 5, 10, 21], n)
     predictions = np.arange(len(distances)) % 2
     flipped = mechanism.release(predictions, distances, SeededRandomness(7)) != predictions
@@ -213,8 +218,11 @@ def a_million_samples_have_its_frequencies(kind: Kind) -> None:
 
 
 def expectations_are_of_what_is_drawn(kind: Kind) -> None:
-    draw, n, mechanism = np.random.default_rng(3), 200_000, accepted(kind)[-1]
-    labels, distances = draw.integers(0, mechanism.classes, n), draw.integers(0, 12, n)
+    draw = np.random.default_rng(3)
+    n = 200_000
+    mechanism = accepted(kind)[-1]
+    labels = draw.integers(0, mechanism.classes, n)
+    distances = draw.integers(0, 12, n)
     predictions = np.where(draw.random(n) < 0.8, labels, draw.integers(0, mechanism.classes, n))
     released = mechanism.release(predictions, distances, SeededRandomness(1))
     expected = mechanism.expected_accuracy(predictions, distances, labels)
@@ -270,7 +278,8 @@ def bad_evidence_is_refused(kind: Kind) -> None:
 
 
 def claims_rest_on_the_conditions_of_its_evidence(kind: Kind) -> None:
-    mechanism, relation = usual(kind), RelationConfig("add_remove")
+    mechanism = usual(kind)
+    relation = RelationConfig("add_remove")
     assert judge_claim(HELD, relation, mechanism).text.startswith(
         f"{mechanism.guarantee} per query"
     )
@@ -292,7 +301,9 @@ def claims_need_a_relation_that_the_evidence_covers(kind: Kind) -> None:
     """A symmetric one, under which bounds of neighbours go together."""
     for name, relation in RELATIONS.items():
         radius = 0.1 if ENTRIES[name].takes_radius else None
-        config, mechanism = RelationConfig(name, radius=radius), usual(kind)  # type: ignore[arg-type]
+        # type: ignore[arg-type]
+        config = RelationConfig(name, radius=radius)
+        mechanism = usual(kind)
         if not relation.reason_not_releasable:
             assert judge_claim(HELD, config, mechanism).proved
             continue
@@ -372,7 +383,8 @@ def test_a_file_builds_what_it_is_named_after_and_shows_every_setting(name: str)
     assert isinstance(node, dict)
     kind = imported(str(node["_target_"]), "mechanism")
     assert kind.name == name
-    settings, taken = set(node) - {"_target_"}, {field.name for field in fields(kind)}
+    settings = set(node) - {"_target_"}
+    taken = {field.name for field in fields(kind)}
     # of a release, where an earlier one lies
     assert settings == taken or (settings > taken and name not in MECHANISMS)
     assert config_files.first_sentence(FILES[name])
@@ -410,7 +422,8 @@ def test_an_even_ensemble_changes_its_label_between_counts_0_and_2() -> None:
     """
     for eps in BUDGETS:
         mechanism = NoisyArgmax(eps=eps)
-        tie, two = mechanism.exact_flip(0), mechanism.exact_flip(2)
+        tie = mechanism.exact_flip(0)
+        two = mechanism.exact_flip(2)
         holds = ratio_holds(PureDP(eps), units=1)
         for p, q in ((1 - tie, two), (tie, 1 - two)):  # label 0, then label 1
             assert holds(p, q)
@@ -448,7 +461,8 @@ def test_smooth_laplace_fails_where_it_is_refused() -> None:
     """At delta = 10^-5 and eps = 41 the published constants break (eps, delta)-DP, so refusing
     is not caution.
     """
-    eps, delta = 41.0, 1e-5
+    eps = 41.0
+    delta = 1e-5
     beta = eps / (2 * np.log(2 / delta))
     p0, p1 = (np.exp(-eps / 4 * np.exp(beta * k)) / 2 for k in (0, 1))
     assert p0 > np.exp(eps) * p1 + delta

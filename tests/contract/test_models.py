@@ -61,7 +61,8 @@ class Example:
         """Classes lie around a circle through two directions of the features, and queries go
         once round it.
         """
-        n, plain = 42, np.ones(shape)
+        n = 42
+        plain = np.ones(shape)
         ramp = plain * np.linspace(-1, 1, shape[-1])
 
         def around(angles: np.ndarray) -> np.ndarray:
@@ -142,8 +143,12 @@ def test_every_certificate_has_a_model_and_an_example() -> None:
 
 @examples
 def test_it_answers_with_labels_distances_and_margins(name: str) -> None:
-    model, certificates, queries = fitted(name).model, known(name), EXAMPLES[name].queries
-    labels, margins, classes = model.predict(queries), model.margins(queries), model.problem.classes
+    model = fitted(name).model
+    certificates = known(name)
+    queries = EXAMPLES[name].queries
+    labels = model.predict(queries)
+    margins = model.margins(queries)
+    classes = model.problem.classes
     assert (labels.shape, labels.dtype) == (queries.shape[:1], np.int64)
     assert set(labels.tolist()) <= set(range(classes))
     assert np.array_equal(certificates.prediction, labels)
@@ -167,8 +172,11 @@ def test_shares_of_every_kind_are_on_one_scale(name: str) -> None:
 
     None is patched.
     """
-    model, certificates, queries = fitted(name).model, known(name), EXAMPLES[name].queries
-    shares, margins = model.shares(queries), model.margins(queries)
+    model = fitted(name).model
+    certificates = known(name)
+    queries = EXAMPLES[name].queries
+    shares = model.shares(queries)
+    margins = model.margins(queries)
     assert shares.shape == (len(queries), model.problem.classes)
     assert (shares >= 0).all()
     assert shares.sum(axis=1) == pytest.approx(np.ones(len(queries)))
@@ -193,8 +201,11 @@ def test_shares_of_every_kind_are_on_one_scale(name: str) -> None:
 
 @examples
 def test_some_k_of_the_grid_and_one_query_say_the_same_and_it_says_how_it_stands(name: str) -> None:
-    model, queries, certificates = fitted(name).model, EXAMPLES[name].queries, known(name)
-    some, one = model.certify(queries, ks=(0, 2)), model.certify(queries[5:6])
+    model = fitted(name).model
+    queries = EXAMPLES[name].queries
+    certificates = known(name)
+    some = model.certify(queries, ks=(0, 2))
+    one = model.certify(queries[5:6])
     if EXAMPLES[name].alone:
         assert some.ks == (0, 2)
         assert np.array_equal(some.certified, certificates.certified[[0, 2]])
@@ -209,7 +220,8 @@ def test_some_k_of_the_grid_and_one_query_say_the_same_and_it_says_how_it_stands
 
 @examples
 def test_it_refuses_what_it_cannot_answer(name: str) -> None:
-    example, model = EXAMPLES[name], fitted(name)
+    example = EXAMPLES[name]
+    model = fitted(name)
     refused(
         (agt.AgtError, "the model was trained on", lambda: model.certify(example.queries[..., :1])),
         (
@@ -288,12 +300,14 @@ def test_the_check_catches_a_model_that_certifies_too_much() -> None:
 
 @examples
 def test_what_is_saved_is_read_back_to_the_bit(name: str, tmp_path: Path) -> None:
-    model, queries = fitted(name), EXAMPLES[name].queries
+    model = fitted(name)
+    queries = EXAMPLES[name].queries
     digest = model.save(tmp_path / "model")
     again = agt.load(tmp_path / "model", digest, {"threads": 1, "kernel": "reference"})
     assert type(again.model) is type(model.model)
     assert np.array_equal(again.model.margins(queries), model.model.margins(queries))
-    later, now = again.model.certify(queries), known(name)
+    later = again.model.certify(queries)
+    now = known(name)
     assert (later.ks, later.relation) == (now.ks, now.relation)
     for field in ("prediction", "certified", "stable_distance"):
         assert np.array_equal(getattr(later, field), getattr(now, field))
@@ -345,7 +359,8 @@ def test_settings_take_no_memory_before_the_files_have_as_much() -> None:
         settings = replace(
             problem.settings, ensemble=replace(problem.settings.ensemble, members=members)
         )
-        made, features = replace(problem, settings=settings), FeatureMap(many, 2)
+        made = replace(problem, settings=settings)
+        features = FeatureMap(many, 2)
         if name == "votes":
             weight = VotesModel.untrained(VotesKind(), made, features).weight
         else:

@@ -233,7 +233,8 @@ def test_a_few_lines_of_plain_numpy_answer_as_agt_does(
     )
     assert lines is not None
     assert lines[1].count("\n") <= 11
-    packages, installed = tmp_path / "packages", Path(np.__file__).parent
+    packages = tmp_path / "packages"
+    installed = Path(np.__file__).parent
     packages.mkdir()
     for found in (installed, installed.parent / "numpy.libs"):
         if found.exists():
@@ -350,7 +351,8 @@ def test_what_is_not_a_release_is_refused_by_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     there = home("table")
-    release, queries = there / "predict" / "release", f"inputs={queries_of(there)}"
+    release = there / "predict" / "release"
+    queries = f"inputs={queries_of(there)}"
     assert "nowhere" in refused(capsys, "release=nowhere", queries)
     assert "the folder of a run" in refused(capsys, f"release={there / 'train'}", queries)
     assert "inputs=FILE" in refused(capsys, f"release={release}")

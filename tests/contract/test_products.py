@@ -26,7 +26,8 @@ from agt.kernels.select import pick_kernel
 from agt.settings import ComputeConfig, TrainingConfig
 
 Q = Fraction
-WIDTH, OUTPUTS = 5, 4
+WIDTH = 5
+OUTPUTS = 4
 # than the exact product, at most; a new entry adds its number
 WIDER = {"exact": Q(1), "rump": Q(3, 2)}
 FORMS = ("point", "nonnegative", "signed", "back")
@@ -90,7 +91,9 @@ def multiply(kind: Products, form: str, x: Interval, w: Interval) -> Bounds:
 
 def violations(kind: Products, form: str, dtype: str) -> tuple[int, int]:
     """(products of sampled values outside the bounds, bounds of inner intervals outside them)."""
-    rng, outside, unnested = np.random.default_rng(1), 0, 0
+    rng = np.random.default_rng(1)
+    outside = 0
+    unnested = 0
     x, w = operands(rng, form, dtype)
     lower, upper = multiply(kind, form, x, w)
     for _ in range(40):
@@ -134,7 +137,9 @@ def test_products_hold_what_is_multiplied_and_grow_by_inclusion(
 def test_products_hold_the_exact_one_and_are_little_wider(
     name: str, kernel: str | None, terms: list[tuple[list[float], list[float]]]
 ) -> None:
-    kind, x, w = products_of(name, kernel), [t[0] for t in terms], [t[1] for t in terms]
+    kind = products_of(name, kernel)
+    x = [t[0] for t in terms]
+    w = [t[1] for t in terms]
     low, high = exact_dot(x, w)
     for form in ("signed", "back"):
         lower, upper = (
@@ -173,7 +178,8 @@ def test_a_record_has_the_same_corner_product_alone_and_in_company(kernel: str) 
     """
     rng = np.random.default_rng(3)
     corner_product = products_of("exact", kernel).corners
-    x, w = random_interval(rng, 2, 131, 37), random_interval(rng, 2, 19, 37)
+    x = random_interval(rng, 2, 131, 37)
+    w = random_interval(rng, 2, 19, 37)
     many = corner_product(x, w)
     for row in range(0, 131, 13):
         for a, b in zip(corner_product(x[:, row : row + 1], w), many, strict=True):

@@ -58,9 +58,11 @@ def direction(
     batch, (r,) = len(bounds), rule.rows_at_stake([k], 1)
     count = rule.count_selected(r, batch, rule.count_selectable(~np.array(private, dtype=bool)))
     chosen = [b for b, p in zip(bounds, private, strict=True) if p or not rule.private_only]
-    low, high = sorted((b[0] for b in chosen), reverse=True), sorted(b[1] for b in chosen)
+    low = sorted((b[0] for b in chosen), reverse=True)
+    high = sorted(b[1] for b in chosen)
     if rule.caps_at_zero:
-        low, high = [max(v, 0) for v in low], [min(v, 0) for v in high]
+        low = [max(v, 0) for v in low]
+        high = [min(v, 0) for v in high]
     parts = ([b[0] for b in bounds], [b[1] for b in bounds], low[:count], high[:count])
     total = [torch.tensor([[sum(values) * UNIT]]) for values in parts]
     sums = BoundSums(*total) if rule.selects else BoundSums(*total[:2])
@@ -187,7 +189,8 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
     the shards of ensembles.
     """
     units = np.array([f"u{i}" for i in range(12)])
-    plan, ensemble = BatchPlan(3, 4, 3.0, 100, "agt", True), EnsembleConfig(members=4)
+    plan = BatchPlan(3, 4, 3.0, 100, "agt", True)
+    ensemble = EnsembleConfig(members=4)
 
     def places(chosen: np.ndarray) -> list[list[set[str]]]:
         """The batches of each epoch, and the shards: which units each holds."""
@@ -196,7 +199,8 @@ def test_one_edit_touches_as_many_batches_and_members_as_it_says(name: str) -> N
         epochs = [[set(chosen[b].tolist()) for b in rows[e * 4 : e * 4 + 4]] for e in range(3)]
         return [*epochs, [set(chosen[home == shard].tolist()) for shard in range(4)]]
 
-    before, touched = places(units), set()
+    before = places(units)
+    touched = set()
     # One k of substitute and of paper_privacy is a pair.
     counts = range(MOST_UNITS + 1)
     pairs = [
@@ -289,10 +293,12 @@ def test_public_records_never_leave() -> None:
 @relations
 def test_k_0_is_the_nominal_direction(name: str) -> None:
     """The same operations in the same order: equal to the last bit, whatever the constants."""
-    rng, relation = np.random.default_rng(0), RELATIONS[name]
+    rng = np.random.default_rng(0)
+    relation = RELATIONS[name]
     for _ in range(200):
         batch = int(rng.integers(0, 50))
-        normalizer, clip = float(rng.uniform(1, 50)), float(rng.uniform(0.01, 3))
+        normalizer = float(rng.uniform(1, 50))
+        clip = float(rng.uniform(0.01, 3))
         total = torch.tensor([[int(rng.integers(-batch * QUANTA, batch * QUANTA + 1))]])
         none = torch.zeros_like(total)
         sums = BoundSums(total, total, none, none) if relation.selects else BoundSums(total, total)
@@ -333,9 +339,11 @@ def test_the_largest_sums_that_are_let_through_stay_in_range(name: str, r: int) 
     """A batch of 2^30 records at the clip level, 2^30 rows at stake: the numerators are those of
     whole numbers.
     """
-    rule, batch = RELATIONS[name], MAX_ROWS
+    rule = RELATIONS[name]
+    batch = MAX_ROWS
     for bound in (QUANTA, QUANTA - 1, -QUANTA):
-        total, kept = batch * bound, min(r, batch) * bound
+        total = batch * bound
+        kept = min(r, batch) * bound
         extremes = (max(kept, 0), min(kept, 0)) if rule.caps_at_zero else (kept, kept)
         sums = BoundSums(
             *(
@@ -388,7 +396,8 @@ def test_a_run_refuses_what_its_sums_are_not_proved_for() -> None:
     batch above its public cap.
     """
     training = make_training(batch={"normalizer": 2.0, "n_max": 3})
-    records, head = make_records(np.eye(5), [0, 1, 0, 1, 0]), make_head(training, 5, 2, ())
+    records = make_records(np.eye(5), [0, 1, 0, 1, 0])
+    head = make_head(training, 5, 2, ())
 
     def run(ks: tuple[int, ...], unit_rows: int) -> TrainingRun:
         return TrainingRun(

@@ -61,7 +61,8 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pd.DataFrame(
         {"id": [f"q{i}" for i in range(40)], "x1": points[:, 0], "x2": points[:, 1]}
     ).to_csv(home / "queries.csv", index=False)
-    found, trained = {}, {}
+    found = {}
+    trained = {}
     for name, (training, asked) in RUNS.items():
         if training not in trained:
             trained[training] = home / f"train{len(trained)}"

@@ -35,7 +35,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "dense": ("kgrid.max=30",),
         "sparse": ("kgrid=sparse", "relation=remove"),
     }.items():
-        train, certify = home / name / "train", home / name / "certify"
+        train = home / name / "train"
+        certify = home / name / "certify"
         assert main(["train", *DATA, *more, f"hydra.run.dir={train}", "-q", "--json"]) == 0
         with figures_drawn():
             assert (

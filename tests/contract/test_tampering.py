@@ -147,7 +147,8 @@ def refused(folder: Path, name: str, file: str, what: str) -> None:
 def test_every_kind_of_file_is_listed_and_refused_by_name_when_spoilt(
     folders: dict[str, Path],
 ) -> None:
-    seen, count = set[str](), 0
+    seen = set[str]()
+    count = 0
     for name, folder in folders.items():
         files = files_of(folder)
         listed = json.loads((folder / "manifest.json").read_bytes())["files"]
@@ -236,7 +237,9 @@ def test_without_the_hashes_most_changes_pass_unnoticed(
     """The suite itself: it would show a reader that compares nothing."""
     monkeypatch.setattr(Manifest, "verify", lambda *_: None)
     monkeypatch.setattr(Manifest, "_compare", lambda *_: None)
-    unnoticed, count, name = 0, 0, "train/linear_ensemble"
+    unnoticed = 0
+    count = 0
+    name = "train/linear_ensemble"
     files = [file for file in files_of(folders[name]) if file != "manifest.json"]
     for _ in tamperings(folders[name], files, WAYS):
         count += 1
@@ -269,10 +272,8 @@ def test_commands_refuse_a_spoilt_run(
     """Exit code 2 and the file's name; with the digest, also where the manifest was made to fit."""
     folder = finished_runs.copy(name, tmp_path / "run")
     digest = f"digest=sha256:{sha256((folder / 'manifest.json').read_bytes()).hexdigest()}"
-    bounds, models = (
-        sorted(folder.rglob("bounds/*.safetensors")),
-        sorted(folder.rglob("model.safetensors")),
-    )
+    bounds = sorted(folder.rglob("bounds/*.safetensors"))
+    models = sorted(folder.rglob("model.safetensors"))
     spoilt = bounds[-1] if bounds else models[0]
     if bounds:  # the widest box under the narrowest one's name
         spoilt.write_bytes(bounds[0].read_bytes())

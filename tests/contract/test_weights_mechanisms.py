@@ -266,7 +266,8 @@ def too_little_noise_is_noticed(kind: Kind) -> None:
 
 
 def expected_accuracy_is_what_releases_reach(kind: Kind) -> None:
-    mechanism, model = usual(kind), model_for(kind)
+    mechanism = usual(kind)
+    model = model_for(kind)
     head = kind.releasable_head(model)
     dataset = head.problem.dataset.train
     drawn = []
@@ -307,7 +308,8 @@ def claims_rest_on_every_condition(kind: Kind) -> None:
 
 
 def what_it_does_not_cover_is_neither_released_nor_planned(kind: Kind) -> None:
-    queries, labels = ball(4, 3, 1)[0], np.zeros(4, dtype=int)
+    queries = ball(4, 3, 1)[0]
+    labels = np.zeros(4, dtype=int)
     taken = names_taken(kind)
     for name in (*HEADS, *NO_HEAD):
         model = trained(name).model
@@ -456,10 +458,8 @@ def test_each_has_a_file_of_its_name_that_shows_every_setting(name: str) -> None
         dict[str, Any],
         OmegaConf.to_container(OmegaConf.create(config_files.options_of_group("mechanism")[name])),
     )
-    settings, taken = (
-        set(node) - {"_target_"},
-        {field.name for field in fields(cast(Any, KINDS[name]))},
-    )
+    settings = set(node) - {"_target_"}
+    taken = {field.name for field in fields(cast(Any, KINDS[name]))}
     assert settings == taken
     given = {key: value for key, value in node.items() if value is not None}
     assert type(build({**given, **PARAMETERS[KINDS[name].spends]}, "mechanism")) is KINDS[name]

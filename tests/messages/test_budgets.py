@@ -122,7 +122,8 @@ def test_claims_say_that_a_table_is_about_other_people(tmp_path: Path) -> None:
 def test_a_head_that_was_left_over_may_be_deleted(tmp_path: Path, named: bool) -> None:
     head = tmp_path / "stick.head"
     with new(tmp_path, head=head if named else None) as ledger:
-        path, older = ledger.path, ledger.path.read_bytes()
+        path = ledger.path
+        older = ledger.path.read_bytes()
     with Ledger.open(path) as ledger:
         if named:
             ledger.debit(charge(), 1)

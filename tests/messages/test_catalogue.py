@@ -740,7 +740,8 @@ def _files() -> None:
         "broken.npz": b"PK\x03\x04 nonsense",
     }.items():
         Path(name).write_bytes(content)
-    x, label = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    label = np.arange(40) % 2
     np.savez("vectors.npz", x=x, label=label)
     np.savez("short.npz", x=x, label=label[:39])
     np.savez("objects.npz", x=np.array([{}] * 40, dtype=object), label=label)
@@ -816,7 +817,8 @@ def _runs() -> None:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Bad files, and runs good and bad, that no case may change."""
-    home, before = tmp_path_factory.mktemp("catalogue"), Path.cwd()
+    home = tmp_path_factory.mktemp("catalogue")
+    before = Path.cwd()
     os.chdir(home)
     try:
         _files()

@@ -17,7 +17,8 @@ def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any)
     return Quality(labels=known, prediction=np.array(prediction, dtype=np.int64), **given)
 
 
-RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40
+RARE = [1] * 24 + [0] * 76
+SIXTY = [0] * 60 + [1] * 40
 NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 VERDICTS: list[tuple[list[int] | None, list[int], str]] = [
     (RARE, [0] * 100, "This model answers 'no' for each of the 100 test records, so it is "

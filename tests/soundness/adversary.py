@@ -121,7 +121,8 @@ class Report:
 
     def __iadd__(self, other: "Report") -> "Report":
         for name in self.__dataclass_fields__:
-            mine, theirs = getattr(self, name), getattr(other, name)
+            mine = getattr(self, name)
+            theirs = getattr(other, name)
             setattr(
                 self, name, max(mine, theirs) if name in ("apart", "deviation") else mine + theirs
             )
@@ -187,7 +188,9 @@ class Attack:
         cls, setting: Setting, rng: np.random.Generator, report: Report, records: Records | None
     ) -> "Attack":
         """Train, and find the queries."""
-        editor, case, seed = DrawnEditor(setting, rng), setting.case, int(rng.integers(2**31))
+        editor = DrawnEditor(setting, rng)
+        case = setting.case
+        seed = int(rng.integers(2**31))
         records = editor.named(case.data(rng) if records is None else records)
         test = draw(rng, replace(case, unit_rows=1, public=0.0), int(rng.choice([3, 5, 30])), "t")
         base = Neighbour.unedited(Data(records, test))
@@ -260,7 +263,8 @@ class Attack:
     def hunt(self, tries: int = 3) -> None:
         """Greedy: after one query, step by step the edit of several that costs its label most."""
         depth = int(self.rng.integers(1, min(3, self.setting.farthest) + 1))
-        target, best = self._target(depth), self.base
+        target = self._target(depth)
+        best = self.base
         for _ in range(depth):
             found: list[tuple[float, int, Neighbour]] = []
             for index in range(tries):
@@ -387,9 +391,12 @@ def _outside(mine: Box, yours: Box, distance: int) -> tuple[int, float]:
     end).
     """
     index = next(i for i, k in enumerate(mine.ks) if k >= distance)
-    outside, share = 0, 0.0
+    outside = 0
+    share = 0.0
     for name, value in yours.nominal.items():
-        lower, point, upper = mine.lower[name][index], mine.nominal[name], mine.upper[name][index]
+        lower = mine.lower[name][index]
+        point = mine.nominal[name]
+        upper = mine.upper[name][index]
         outside += int((~((lower <= value) & (value <= upper))).sum())
         moved = (value - point).double()
         room = torch.where(moved > 0, upper - point, point - lower).double()

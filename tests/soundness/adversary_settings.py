@@ -163,12 +163,12 @@ def _box_setting(rng: np.random.Generator, setting: Setting) -> Setting:
 
 def _linear_setting(rng: np.random.Generator, setting: Setting) -> Setting:
     """Learning rates up to the limit that the closed form allows."""
-    case, erm = (
-        setting.case,
-        setting.kind == "erm" or (setting.kind == "votes of heads" and rng.random() < 0.25),
-    )
-    softmax, classes = rng.random() < 0.3, int(rng.choice([2, 2, 3, 4]))
-    count, epochs = (1 if erm else int(rng.integers(1, 4))), int(rng.integers(1, 6))
+    case = setting.case
+    erm = setting.kind == "erm" or (setting.kind == "votes of heads" and rng.random() < 0.25)
+    softmax = rng.random() < 0.3
+    classes = int(rng.choice([2, 2, 3, 4]))
+    count = 1 if erm else int(rng.integers(1, 4))
+    epochs = int(rng.integers(1, 6))
     n_max = (case.n + 8) * case.unit_rows
     normalizer = float(rng.choice([n_max / 1.1, n_max / 2.5, case.n / setting.members / count]))
     weight_decay = (
@@ -282,7 +282,8 @@ class Fitted:
     def _lead(
         self, member: Trained, features: FeatureMap | None, x: np.ndarray, label: int
     ) -> float:
-        case, dtype = self.setting.case, self.setting.dtype
+        case = self.setting.case
+        dtype = self.setting.dtype
         if isinstance(member, Box):
             network = Network.from_head(case.head(dtype), case.config(dtype).loss, case.classes)
             logits = network.logits(
@@ -317,7 +318,9 @@ def fit(setting: Setting, data: Data, ks: tuple[int, ...], seed: int) -> Fitted:
 
 
 def _fit_closed(setting: Setting, data: Data) -> tuple[LinearTrained, FeatureMap]:
-    case, certificate, records = setting.case, setting.certificate, data.records
+    case = setting.case
+    certificate = setting.certificate
+    records = data.records
     assert not isinstance(certificate, BoxKind)
     target = ClassTarget(tuple(str(c) for c in range(case.classes)))
     known = evidence(proved("own_words", text="made for a test"))
@@ -364,12 +367,12 @@ class DrawnEditor(Editor):
     """
 
     def __init__(self, setting: Setting, rng: np.random.Generator) -> None:
-        training, case = setting.case.config(), setting.case
-        plan, wide = (
-            BatchPlan.from_settings(training.batch, training.epochs, None, case.n),
-            np.ones(case.width),
-        )
-        ensemble, weight = EnsembleConfig(setting.members), weights(training, plan)
+        training = setting.case.config()
+        case = setting.case
+        plan = BatchPlan.from_settings(training.batch, training.epochs, None, case.n)
+        wide = np.ones(case.width)
+        ensemble = EnsembleConfig(setting.members)
+        weight = weights(training, plan)
         super().__init__(
             AttackSettings(
                 setting.relation,

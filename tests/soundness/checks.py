@@ -222,7 +222,8 @@ def run(
         "auto" if rng.random() < 0.5 else min(int(rng.choice([1, 3, 5, 7])), max(1, len(data)))
     )
     kernel = str(rng.choice(KERNELS))
-    head, noise = case.head(dtype), None
+    head = case.head(dtype)
+    noise = None
     if case.noise:
         noise = partial(draw_noise, dict(head.state_dict()), case.noise)
     return train(
@@ -254,7 +255,8 @@ def factors(
     """Draw a box, then ``samples`` models from it, ends as often as insides: logits and the factors
     of each record's gradient, as computed, that are outside their bounds.
     """
-    rng, outside = np.random.default_rng(seed), 0
+    rng = np.random.default_rng(seed)
+    outside = 0
     data = case.data(rng)
     training = case.config(dtype)
     head = case.head(dtype)
@@ -264,7 +266,8 @@ def factors(
     for name, p in head.state_dict().items():
         around = random_interval(rng, 2, *p.shape, radius=0.3, dtype=dtype)
         box[name] = Interval(around.lower + p, around.upper + p)
-    x, y = torch.from_numpy(data.features).to(getattr(torch, dtype)), torch.from_numpy(data.labels)
+    x = torch.from_numpy(data.features).to(getattr(torch, dtype))
+    y = torch.from_numpy(data.labels)
     rounding = Rounding.for_grid((0, 0), x.dtype, x.device)
     with torch.no_grad():
         logits = network.bound_logits(x, box, rounding)
@@ -300,10 +303,8 @@ def ends(outer: Box, inner: Box) -> tuple[int, int]:
         uppers = outer.upper[name][1:], inner.upper[name][:-1]
         lowers = inner.lower[name][:-1], outer.lower[name][1:]
         for high, low in (uppers, lowers):
-            beyond, touching = (
-                beyond + int((~(high >= low)).sum()),
-                touching + int((high == low).sum()),
-            )
+            beyond = beyond + int((~(high >= low)).sum())
+            touching = touching + int((high == low).sum())
     return beyond, touching
 
 
@@ -320,15 +321,16 @@ def thresholds(rng: np.random.Generator, model: Model, lines: int, width: int) -
     alone. None, where every query gets the same label and distance.
     """
     low, high = rng.normal(size=(2, 20 * lines, width))
-    one, other = model(low), model(high)
-    turned, apart = one.prediction != other.prediction, one.stable_distance != other.stable_distance
+    one = model(low)
+    other = model(high)
+    turned = one.prediction != other.prediction
+    apart = one.stable_distance != other.stable_distance
     crossing = np.flatnonzero(turned)[: lines // 2]
     moving = np.flatnonzero(turned | apart)[: lines - len(crossing)]
-    chosen, weight = (
-        np.concatenate([crossing, moving]),
-        np.repeat([0, 100], [len(crossing), len(moving)]),
-    )
-    low, high = low[chosen], high[chosen]
+    chosen = np.concatenate([crossing, moving])
+    weight = np.repeat([0, 100], [len(crossing), len(moving)])
+    low = low[chosen]
+    high = high[chosen]
 
     def key(x: np.ndarray) -> np.ndarray:
         known = model(x)
@@ -338,7 +340,8 @@ def thresholds(rng: np.random.Generator, model: Model, lines: int, width: int) -
     for _ in range(52 if len(chosen) else 0):
         middle = (low + high) / 2
         same = (key(middle) == start)[:, None]
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
+        low = np.where(same, middle, low)
+        high = np.where(same, high, middle)
     return np.concatenate([low, high])
 
 
@@ -395,7 +398,8 @@ def check_every_subset(label: np.ndarray, distance: np.ndarray, relation: str) -
     """
     sets = np.arange(len(label))
     for one in sets:  # each pair comes twice
-        away, gone = np.bitwise_count(sets ^ one), np.bitwise_count(one & ~sets)
+        away = np.bitwise_count(sets ^ one)
+        gone = np.bitwise_count(one & ~sets)
         # replaced: one is gone, and one come
         k = away if relation == "add_remove" else np.where(away == 2 * gone, gone, 0)
         assert not ((label != label[one]) & (distance[one] >= k[:, None]))[k > 0].any()

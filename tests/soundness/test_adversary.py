@@ -39,7 +39,9 @@ from agt.training.loop import TrainingRun
 from agt.training.sensitivity import LinearLoss, LinearSetting, Sensitivity
 from agt.training.settings import EnsembleConfig
 
-ROUNDS, MOST, RETRAININGS = 3, 8, 10
+ROUNDS = 3
+MOST = 8
+RETRAININGS = 10
 REFUSED = {
     (relation, kind)
     for relation in ("paper_privacy", "paper_unlearning")
@@ -105,7 +107,8 @@ def test_public_features_do_not_depend_on_the_order_of_rows() -> None:
     """Fewer public rows than features: what the ridge leaves to rounding, whitening blows up."""
     whole = Report()
     for seed in range(48):
-        ridge, public = (0.0, 1e-9, 1e-6, 1e-3)[seed % 4], ("test", "train")[seed // 4 % 2]
+        ridge = (0.0, 1e-9, 1e-6, 1e-3)[seed % 4]
+        public = ("test", "train")[seed // 4 % 2]
         features = FeaturesConfig(whiten=(0.5, 1.0)[seed % 2], public=public, ridge=ridge)  # type: ignore[arg-type]
         case = replace(HEAD.case, n=8, width=6, public=0.4)
         whole += assault(
@@ -166,7 +169,8 @@ def one_epoch_of_rho(patch: pytest.MonkeyPatch) -> None:
 
 def clamped_softmax(patch: pytest.MonkeyPatch) -> None:
     """A softmax's gradient clamped entry by entry, and taken to be as much shorter."""
-    whole, free = linear.loss_derivative, LinearLoss.from_settings
+    whole = linear.loss_derivative
+    free = LinearLoss.from_settings
 
     def of(training: TrainingConfig, classes: int) -> LinearLoss:
         found = free(replace(training, clip=1.0), classes)
@@ -247,16 +251,15 @@ def warm_start(patch: pytest.MonkeyPatch) -> None:
     def selectors(
         self: TrainingRun, part: slice, batch: int, eligible: int
     ) -> dict[str, WarmExtremes]:
-        counts, before = (
-            self._selected_counts(part, batch, eligible),
-            self.__dict__.setdefault("warm", {}),
-        )
+        counts = self._selected_counts(part, batch, eligible)
+        before = self.__dict__.setdefault("warm", {})
         found = {}
         for name, p in self.network.convert_to_logit_difference(self.point).items():
             found[name] = WarmExtremes(
                 counts, tuple(p.shape), self.relation.caps_at_zero, self.training.product
             )
-            found[name].before, found[name].name = before, name
+            found[name].before = before
+            found[name].name = name
         return found
 
     patch.setattr(TrainingRun, "_selectors", selectors)

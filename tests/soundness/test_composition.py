@@ -42,8 +42,10 @@ def best_total(classes: int, k_max: int, levels: list[tuple[float, float]]) -> f
         for eps, delta in levels
     ]
     index = {state: place for place, state in enumerate(states)}
-    p, slack = len(states) * classes, len(directed) * classes
-    rows, limits = [], []
+    p = len(states) * classes
+    slack = len(directed) * classes
+    rows = []
+    limits = []
     for place, (a, b, eps, delta) in enumerate(directed):
         total = np.zeros(p + slack)
         for o in range(classes):
@@ -129,7 +131,8 @@ def outcomes(lot: Lot) -> np.ndarray:
     """[n, 2]: the probabilities of what one lot says, for both neighbours: the worst mechanism with
     its guarantee, or, for GDP, that in ``BINS`` bins.
     """
-    guarantee, size = lot.guarantee, lot.size
+    guarantee = lot.guarantee
+    size = lot.size
     if isinstance(guarantee, GaussianDP):
         mu = guarantee.mu * math.sqrt(size)
         edges = np.concatenate(([-np.inf], np.linspace(-4, 4 + mu, BINS - 1), [np.inf]))
@@ -145,7 +148,8 @@ def best(menu: Sequence[Lot], admits: Rule, eps: float, depth: int) -> float:
     """sup of P(S) - e^eps P'(S) over adversaries who choose up to ``depth`` admitted lots of the
     menu, each by what the earlier ones said: at every leaf the event takes what is positive.
     """
-    worth, tables = math.exp(eps), {lot: outcomes(lot) for lot in menu}
+    worth = math.exp(eps)
+    tables = {lot: outcomes(lot) for lot in menu}
 
     def value(p: float, q: float, state: State, left: int) -> float:
         gains = [max(0.0, p - worth * q)]
@@ -227,7 +231,8 @@ def test_the_first_lot_by_its_own_total_stays_the_only_one() -> None:
     """1,000 responses that composition.py affords: more than the sums allow, so nothing follows,
     of any kind.
     """
-    allowance, lot = Allowance(1.0, 1e-5), Lot(PureDP(0.00848), 1000)
+    allowance = Allowance(1.0, 1e-5)
+    lot = Lot(PureDP(0.00848), 1000)
     assert not allowance.holds(lot.cost)
     assert allowance.admits(Cost(), lot)
     assert delta_of(lot.guarantee, lot.size, 1.0) <= 1e-5
@@ -284,7 +289,8 @@ def test_one_delta_for_leaks_and_gaussians_is_beaten() -> None:
     """Leaks up to what M has left of delta: after half of M^2 whoever learnt nothing takes
     leaks, the others Gaussians.
     """
-    eps, delta = 1.0, 1e-3
+    eps = 1.0
+    delta = 1e-3
     whole = Allowance(eps, delta, 0.0)
 
     def shared(state: State, lot: Lot) -> bool:
@@ -311,7 +317,8 @@ def test_the_total_of_what_was_chosen_is_beaten() -> None:
     """Kairouz, Oh and Viswanath's total of the lots chosen so far, as if their number had been
     fixed: no filter.
     """
-    eps, menu = 0.8, tuple(Lot(PureDP(e)) for e in (0.19, 0.51, 0.99))
+    eps = 0.8
+    menu = tuple(Lot(PureDP(e)) for e in (0.19, 0.51, 0.99))
     small, middle, _ = menu
     delta = fixed_delta((small, middle, middle, middle), eps) * (1 + 1e-12)
 
@@ -331,7 +338,8 @@ def fixed_delta(lots: Sequence[Lot], eps: float) -> float:
 
 
 def test_the_greatest_leak_instead_of_the_sum_is_beaten() -> None:
-    allowance, leaky = Allowance(0.5, 0.02, 0.5), Lot(ApproximateDP(1e-3, 0.01))
+    allowance = Allowance(0.5, 0.02, 0.5)
+    leaky = Lot(ApproximateDP(1e-3, 0.01))
 
     def greatest(state: State, lot: Lot) -> bool:
         cost = state[1].plus(lot.cost)
@@ -344,7 +352,8 @@ def test_the_greatest_leak_instead_of_the_sum_is_beaten() -> None:
 
 def test_a_lot_that_counts_once_is_beaten() -> None:
     """mu^2 of one release for all of the lot."""
-    allowance, lot = Allowance(0.5, 0.02, 0.0), Lot(PureDP(0.2), 12)
+    allowance = Allowance(0.5, 0.02, 0.0)
+    lot = Lot(PureDP(0.2), 12)
 
     def once(state: State, lot: Lot) -> bool:
         single = Lot(lot.guarantee).cost
@@ -356,8 +365,10 @@ def test_a_lot_that_counts_once_is_beaten() -> None:
 
 def test_two_filters_with_a_delta_each_are_not_one() -> None:
     """Basic composition with all of delta for leaks, or Gaussian sums with all of delta."""
-    eps, delta = 1.0, 1e-3
-    basic, gaussian = Allowance(eps, delta, 1.0), Allowance(eps, delta, 0.0)
+    eps = 1.0
+    delta = 1e-3
+    basic = Allowance(eps, delta, 1.0)
+    gaussian = Allowance(eps, delta, 0.0)
 
     def union(state: State, lot: Lot) -> bool:
         cost = state[1].plus(lot.cost)
@@ -383,9 +394,12 @@ def test_lots_of_one_kind_are_admitted_almost_as_far_as_if_they_had_been_fixed(
     guarantee: Guarantee,
 ) -> None:
     """Never further; and no more than a tenth less."""
-    allowance, spent, count = Allowance(1.0, 1e-5), Cost(), 0
+    allowance = Allowance(1.0, 1e-5)
+    spent = Cost()
+    count = 0
     while fit := allowance.max_lot_size(spent, guarantee, 20):
-        spent, count = spent.plus(Lot(guarantee, fit).cost), count + fit
+        spent = spent.plus(Lot(guarantee, fit).cost)
+        count = count + fit
     assert delta_of(guarantee, count, 1.0) <= 1e-5
     assert delta_of(guarantee, math.ceil(count * 1.1), 1.0) > 1e-5
     assert spent.leak <= Decimal("1e-6")

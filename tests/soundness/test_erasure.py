@@ -36,7 +36,8 @@ REMOVALS = 125  # of each order; four orders
 
 def exact_gradient(objective, weight, x, t, tilt):
     """Of L_b, in extended precision. [J, d]"""
-    w, x = weight.astype(EXACT), x.astype(EXACT)
+    w = weight.astype(EXACT)
+    x = x.astype(EXACT)
     f = x @ w.T
     slopes = f - t if objective.loss == "least_squares" else 1 / (1 + np.exp(-f)) - t
     return slopes.T @ x + objective.strength * w + tilt
@@ -82,7 +83,8 @@ def problem(loss, outputs=1, n=400, d=5, seed=0, strength=0.5, sigma=0.3):
 
 def ordered(case, order):
     """Rows to remove, as batches; in an order that hurts."""
-    head, n = case.head, len(case.x)
+    head = case.head
+    n = len(case.x)
     slopes = np.abs(case.objective.first_derivatives(case.x @ head.weight.T, case.t)).max(axis=1)
     if order == "steepest first":
         rows = np.argsort(-slopes)
@@ -106,10 +108,12 @@ ORDERS = ("steepest first", "a whole class", "longest first", "batches")
 @pytest.mark.parametrize(("loss", "outputs"), [("logistic", 1), ("least_squares", 3)])
 def test_the_model_lies_within_the_stated_distance_of_retraining_every_time(loss, outputs, order):
     case = problem(loss, outputs)
-    head, keep = case.head, np.ones(len(case.x), dtype=bool)
+    head = case.head
+    keep = np.ones(len(case.x), dtype=bool)
     for count, rows in enumerate(ordered(case, order)):
         keep[rows] = False
-        x, t = case.x[keep], case.t[keep]
+        x = case.x[keep]
+        t = case.t[keep]
         fresh = x if count % 5 == 4 else None
         head.remove(case.x[rows], case.t[rows], fresh)
         if count % 17 == 16:
@@ -137,7 +141,8 @@ def test_every_record_may_go():
 
 def test_the_bound_is_half_of_the_papers_and_below_the_worst_case():
     case = problem("logistic", n=300)
-    head, row = case.head, slice(0, 1)
+    head = case.head
+    row = slice(0, 1)
     before = head.weight
     norm = float(np.linalg.norm(case.x[1:], 2))
     step = head.copy().remove(case.x[row], case.t[row], case.x[1:])
@@ -317,17 +322,13 @@ def test_many_records_at_once_are_summed_as_they_are_charged(broken):
     """One record 200 000 times: all roundings go the same way, and more than the charge for one
     product over them.
     """
-    n, gone, row, weight = (
-        200_100,
-        200_000,
-        np.array([[-0.902, 0.4314]]),
-        np.array([[-0.3029, -0.0628]]),
-    )
-    objective, x, t = (
-        Objective("least_squares", 1e6),
-        np.broadcast_to(row, (n, 2)),
-        np.full((n, 1), -1.0),
-    )
+    n = 200_100
+    gone = 200_000
+    row = np.array([[-0.902, 0.4314]])
+    weight = np.array([[-0.3029, -0.0628]])
+    objective = Objective("least_squares", 1e6)
+    x = np.broadcast_to(row, (n, 2))
+    t = np.full((n, 1), -1.0)
     tilt = -(n * (row @ weight.T + 1) * row + objective.strength * weight)
     head = RemovableHead.from_data(objective, weight, tilt, x, t)
     if broken:
@@ -356,8 +357,10 @@ def test_a_poor_inverse_is_noticed_and_made_anew():
 
 def test_many_rows_at_once_are_subtracted_as_they_are_charged():
     """One row a million times: one product over all of them errs by more than is charged."""
-    n, value = 1_000_000, 0.999999
-    kept, rows = BoundedMatrix.from_matrix(np.full((1, 1), float(n)), 0.0), np.full((n, 1), value)
+    n = 1_000_000
+    value = 0.999999
+    kept = BoundedMatrix.from_matrix(np.full((1, 1), float(n)), 0.0)
+    rows = np.full((n, 1), value)
     kept.remove(rows, gram_rounding(n))
     true = n * EXACT(value) ** 2
     assert size(n - true - kept.matrix) <= kept.error < size(true - np.cumsum(rows * rows)[-1:])
@@ -365,7 +368,8 @@ def test_many_rows_at_once_are_subtracted_as_they_are_charged():
 
 def test_after_a_step_that_fails_nothing_is_known_until_it_is_measured():
     case = problem("logistic", n=20)
-    head, before = case.head, case.head.weight
+    head = case.head
+    before = case.head.weight
     head.factors[0] = Factor(BoundedMatrix.from_matrix(-np.eye(5), 0.0))
     with pytest.raises(UnsoundError, match=r"training\.weight_decay"):
         head.remove(case.x[:3], case.t[:3])
@@ -395,11 +399,9 @@ def test_what_a_norm_loses_to_underflow_is_charged():
     """The square of 1e-170 is 0, and so is a norm of such numbers; what is left of a gradient is
     not.
     """
-    objective, nobody, weight = (
-        Objective("least_squares", 2.0),
-        np.zeros((0, 1)),
-        np.full((1, 1), 1e-170),
-    )
+    objective = Objective("least_squares", 2.0)
+    nobody = np.zeros((0, 1))
+    weight = np.full((1, 1), 1e-170)
     head = RemovableHead.from_data(objective, weight, 0 * weight, nobody, nobody)
     left = size(exact_gradient(objective, weight, nobody, nobody, 0 * weight))
     assert left == pytest.approx(2e-170)
@@ -408,7 +410,9 @@ def test_what_a_norm_loses_to_underflow_is_charged():
 
 def test_the_worst_case_counts_every_output():
     """Ten outputs, each as far from its target as it can be: they add in squares."""
-    objective, x, t = Objective("logistic", 1e4), np.full((50, 1), 1 - 1e-12), np.zeros((50, 10))
+    objective = Objective("logistic", 1e4)
+    x = np.full((50, 1), 1 - 1e-12)
+    t = np.zeros((50, 10))
     head = RemovableHead.from_data(objective, np.full((10, 1), 12.0), np.zeros((10, 1)), x, t)
     step = head.remove(x[:1], t[:1], x[1:])
     counted, of_one = (
@@ -420,7 +424,9 @@ def test_the_worst_case_counts_every_output():
 
 def test_what_does_not_fit_is_refused():
     case = problem("logistic", n=20)
-    head, x, t = case.head, case.x, case.t
+    head = case.head
+    x = case.x
+    t = case.t
     for error, message, call in (
         (
             ValueError,
@@ -445,7 +451,8 @@ def test_what_does_not_fit_is_refused():
 # -- removals covered
 
 
-N, WAITING = 24, 2
+N = 24
+WAITING = 2
 RNG = np.random.default_rng(3)
 Y = np.arange(N) % 2
 X = (RNG.normal(size=(N, 2)) + 1.5 * np.where(Y == 1, 1, -1)[:, None]).round(3)
@@ -483,7 +490,8 @@ def trained(kept: np.ndarray, **settings: Any) -> Fitted:
     ids=str,
 )
 def test_no_answer_changes_whoever_goes(relation: str, settings: dict[str, Any]) -> None:
-    everyone, near = np.arange(N), QUERIES * (40.0 if settings is not HEAD else 1.0)
+    everyone = np.arange(N)
+    near = QUERIES * (40.0 if settings is not HEAD else 1.0)
     model = trained(everyone, relation=relation, **settings)
     assert reasons_not_covered(model.model.problem.settings, model.conditions) == []
     answers = model.certify(near)
@@ -499,7 +507,8 @@ def test_no_answer_changes_whoever_goes(relation: str, settings: dict[str, Any])
 
 def test_what_certificates_of_a_run_do_not_say() -> None:
     model = fit(X, Y, ks=4, **HEAD)  # nothing is declared
-    settings, conditions = model.model.problem.settings, model.conditions
+    settings = model.model.problem.settings
+    conditions = model.conditions
     missing = [remark.values["fact"] for remark in reasons_not_covered(settings, conditions)]
     (size,) = (fact for fact in missing if fact.code == "normaliser_from_records")
     assert size.values["normaliser"] == N

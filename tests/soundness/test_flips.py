@@ -46,7 +46,9 @@ HARD = {"labels flip among equal rows": 2, "ties": 1, "a third class pulls": 0}
 def universe(n: int, classes: int, kind: str = "") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Records, their labels, and queries that lie among them."""
     rng = np.random.default_rng(n * classes)
-    x, y, queries = rng.normal(size=(n, 2)), np.arange(n) % classes, rng.normal(size=(60, 2))
+    x = rng.normal(size=(n, 2))
+    y = np.arange(n) % classes
+    queries = rng.normal(size=(60, 2))
     if HARD.get(kind):  # rows that are the same, or the same but for a sign, and queries among them
         x = np.repeat(np.eye(2)[:1], n, axis=0) * (-1.0) ** (np.arange(n) // HARD[kind])[:, None]
         queries = np.vstack([x, np.eye(2)[1:], queries[:5]])
@@ -55,7 +57,8 @@ def universe(n: int, classes: int, kind: str = "") -> tuple[np.ndarray, np.ndarr
     # one label of it, away from the query, does more than two of the answer's own
     if kind == "a third class pulls":
         turned = np.radians([73.4, -73.4, 73.4, -73.4, 64.5, 180.0])
-        x, y = np.column_stack([np.cos(turned), np.sin(turned)]), np.array([0, 0, 0, 0, 1, 2])
+        x = np.column_stack([np.cos(turned), np.sin(turned)])
+        y = np.array([0, 0, 0, 0, 1, 2])
         queries = np.column_stack([np.cos(turns := np.linspace(-0.2, 0.2, 9)), np.sin(turns)])
     return x, y, queries
 
@@ -103,7 +106,8 @@ def test_a_distance_is_exactly_how_many_labels_hold(
     n: int, classes: int, members: int, kind: str
 ) -> None:
     model, queries = fitted(n, classes, members, kind)
-    known, given = model.certify(queries), model.problem.dataset.train.labels
+    known = model.certify(queries)
+    given = model.problem.dataset.train.labels
     fewest = np.full(len(queries), np.iinfo(np.int64).max)
     for labels, again in labellings(model):
         turned = again.predict(queries) != known.prediction
@@ -141,12 +145,11 @@ def test_the_price_is_what_every_set_of_flips_says(classes: int) -> None:
     rng = np.random.default_rng(classes)
     every = np.array([*product(range(classes), repeat=4)])
     for _ in range(200):
-        pull, given = (
-            rng.integers(-2, 3, size=4).astype(np.float64),
-            rng.integers(0, classes, size=4),
-        )
+        pull = rng.integers(-2, 3, size=4).astype(np.float64)
+        given = rng.integers(0, classes, size=4)
         scores = (np.where(every[..., None] == np.arange(classes), pull[:, None], 0)).sum(axis=1)
-        answers, here = scores.argmax(axis=1), (every == given).all(axis=1)
+        answers = scores.argmax(axis=1)
+        here = (every == given).all(axis=1)
         apart = (every != given).sum(axis=1)[answers != answers[here]]
         price = fewest_edits_to_change(
             count_flips_to_beat(pull[None], given, answers[here], classes, 9), answers[here]
@@ -158,7 +161,8 @@ def test_flips_to_an_answer_move_by_one() -> None:
     """0 for the answer alone, the least of the others is what turns it, and no labelling is
     nearer than its price.
     """
-    rng, classes = np.random.default_rng(1), 3
+    rng = np.random.default_rng(1)
+    classes = 3
     every = np.array([*product(range(classes), repeat=5)])
     apart = (every[:, None] != every).sum(axis=2)
     for _ in range(12):
@@ -263,8 +267,10 @@ def test_arrays_are_named_without_labels() -> None:
 
 def test_a_flip_in_a_table_moves_no_row_to_another_name_shard_or_split(tmp_path: Path) -> None:
     """Copies, too: rows of the same features, under one label or several."""
-    rng, path = np.random.default_rng(0), tmp_path / "rows.csv"
-    rows, labels = rng.integers(0, 4, size=(80, 2)), rng.integers(0, 2, size=80)
+    rng = np.random.default_rng(0)
+    path = tmp_path / "rows.csv"
+    rows = rng.integers(0, 4, size=(80, 2))
+    labels = rng.integers(0, 2, size=80)
 
     def read(given: np.ndarray, label_free: bool) -> Dataset:
         lines = [
@@ -299,7 +305,8 @@ def test_ids_without_labels_are_refused_where_no_label_flips() -> None:
     """One copy that goes passes its id on to the next, which has another label: every later
     label would change shards.
     """
-    x, y = np.zeros((6, 1)), np.array([0, 1, 0, 1, 0, 1])
+    x = np.zeros((6, 1))
+    y = np.array([0, 1, 0, 1, 0, 1])
     (many, _), (few, _) = (
         dataset_from_arrays(x[at:], y[at:], Declared(classes=(0, 1)), label_free=True)
         for at in (0, 1)
@@ -420,8 +427,10 @@ def test_a_distance_holds_against_labels_changed_in_the_arrays(classes: int, mem
     """Through the front door, and by the labels that hurt most: those of the records nearest to
     a query.
     """
-    rng, n = np.random.default_rng(members), 60
-    x, y = rng.normal(size=(n, 3)), np.arange(n) % classes
+    rng = np.random.default_rng(members)
+    n = 60
+    x = rng.normal(size=(n, 3))
+    y = np.arange(n) % classes
     x[:, 0] += 2 * y
     declared = agt.Declared(classes=list(range(classes)), size=n, features=True, settings=True)
 
@@ -459,8 +468,10 @@ def test_a_flip_moves_a_head_no_farther_than_it_says(
     """Every label of a few records changed to every other, of heads that hardly leave 0, where a
     flip moves most.
     """
-    rng, n = np.random.default_rng(3), 30
-    x, y = rng.normal(size=(n, 2)), np.arange(n) % classes
+    rng = np.random.default_rng(3)
+    n = 30
+    x = rng.normal(size=(n, 2))
+    y = np.arange(n) % classes
     settings |= (
         {"weight_decay": 1.0}
         if certificate == "erm"
@@ -488,8 +499,10 @@ def test_a_flip_moves_a_head_no_farther_than_it_says(
 
 
 def test_a_flip_in_a_file_of_vectors_moves_no_row(tmp_path: Path) -> None:
-    rng, path = np.random.default_rng(1), tmp_path / "vectors.npz"
-    x, y = rng.integers(0, 3, size=(70, 2)).astype(np.float32), rng.integers(0, 2, 70)
+    rng = np.random.default_rng(1)
+    path = tmp_path / "vectors.npz"
+    x = rng.integers(0, 3, size=(70, 2)).astype(np.float32)
+    y = rng.integers(0, 2, 70)
     read = []
     for row in (None, 5, 30, 55):
         np.savez(path, x=x, y=np.where(np.arange(70) == row, 1 - y, y))

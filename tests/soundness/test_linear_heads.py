@@ -123,7 +123,9 @@ def test_rho_is_attained_to_the_last_digits_by_a_record_that_saturates() -> None
 def test_a_rho_that_takes_the_last_rate_for_all_steps_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    right, proved = StepCoefficients.at_step.__func__, sensitivity.sgd_sensitivity  # type: ignore[attr-defined]
+    # type: ignore[attr-defined]
+    right = StepCoefficients.at_step.__func__
+    proved = sensitivity.sgd_sensitivity
     last_rate = type(
         "Broken", (), {"at_step": staticmethod(lambda t, p, s: right(StepCoefficients, t, p, 8))}
     )
@@ -174,7 +176,8 @@ def expansion(derivative: object, loss: LinearLoss, rate: float, pairs: int = 12
         phi /= np.linalg.norm(phi, axis=1, keepdims=True)
         if rng.random() < 0.5:
             phi[:] = phi[0]
-        x, y = torch.from_numpy(phi), torch.from_numpy(rng.integers(0, max(2, loss.outputs), 6))
+        x = torch.from_numpy(phi)
+        y = torch.from_numpy(rng.integers(0, max(2, loss.outputs), 6))
         for _ in range(40):
             a = torch.from_numpy(rng.normal(size=(loss.outputs, WIDTH)) * rng.choice([0.3, 3.0]))
             b = a + torch.from_numpy(rng.normal(size=a.shape)) * float(rng.choice([1e-4, 0.1, 1.0]))
@@ -232,5 +235,6 @@ def test_a_step_beyond_the_limit_breaks_rho_if_nobody_looks(
     with pytest.raises(ConfigError, match=r"training\.lr: .*6\.4"):
         trained(setting, 200)
     monkeypatch.setattr(StepCoefficients, "may_expand", lambda self, loss, n_max: False)
-    here, there = trained(setting, 200), trained(setting, 201)
+    here = trained(setting, 200)
+    there = trained(setting, 201)
     assert moved_by(here, there) > 4 * here.sensitivity.rho_fp

@@ -68,7 +68,8 @@ def envelopes(margins: np.ndarray, at: np.ndarray) -> list[Envelope]:
 
 def edits(members: int, places: int, touches: int) -> Edits:
     """For each way to choose members and where they go."""
-    at, base = states(members, places), places ** np.arange(members)[::-1, None]
+    at = states(members, places)
+    base = places ** np.arange(members)[::-1, None]
     joined = []
     for chosen in combinations(range(members), touches):
         for moves in product((-1, 0, 1), repeat=touches):
@@ -86,7 +87,8 @@ def violations(
     over all states.
     """
     unsound = tears = 0
-    joined, at = edits(members, places, touches), states(members, places)
+    joined = edits(members, places, touches)
+    at = states(members, places)
     for seed in range(seeds):
         vote = rule(envelopes(tables(members, places, seed), at), CLIP, touches)
         unsound += int((edits_to_another(vote.prediction, joined) <= vote.distance).sum())
@@ -97,7 +99,8 @@ def violations(
 @pytest.mark.parametrize(("members", "places"), [(1, 15), (2, 12), (3, 7)])
 @pytest.mark.parametrize("touches", [1, 2])
 def test_every_edit_of_every_state(members: int, places: int, touches: int) -> None:
-    joined, at = edits(members, places, min(touches, members)), states(members, places)
+    joined = edits(members, places, min(touches, members))
+    at = states(members, places)
     for seed in range(3):
         vote = margin_vote(envelopes(tables(members, places, seed), at), CLIP, touches=touches)
         least = edits_to_another(vote.prediction, joined)
@@ -139,11 +142,13 @@ def test_one_member_is_itself() -> None:
 def ensembles(members: int, ks: tuple[int, ...], n: int, seed: int) -> list[Envelope]:
     """Members whose bounds fall by anything at each k, also by nothing and beyond the clip."""
     draw = np.random.default_rng(seed)
-    lean, known = draw.normal(size=n), []
+    lean = draw.normal(size=n)
+    known = []
     for _ in range(members):
         margin = lean * 2 + draw.normal(size=n)
         falls = draw.exponential(size=(2, len(ks), n)) * draw.integers(0, 2, (2, len(ks), n))
-        lower, upper = margin - falls[0].cumsum(axis=0), margin + falls[1].cumsum(axis=0)
+        lower = margin - falls[0].cumsum(axis=0)
+        upper = margin + falls[1].cumsum(axis=0)
         upper[-1, ::7] = np.inf
         known.append(Envelope(ks, margin, lower, upper))
     return known
@@ -291,7 +296,8 @@ def greedy(members: list[Envelope], clip: float, touches: int) -> Vote:
         ]
         for each in left:
             each[0] *= 1 if y else -1
-        at, b = [0] * len(left), -1
+        at = [0] * len(left)
+        b = -1
         while (
             sum(int(each[j]) for each, j in zip(left, at, strict=True)) >= y
             and b < MAX_MARGIN_EDITS
@@ -326,7 +332,8 @@ def unclipped_distance(members: list[Envelope], clip: float, touches: int) -> Vo
 
 def larger(members: list[Envelope], clip: float, touches: int) -> Vote:
     """Where both votes agree the larger distance; else the label whose distance is."""
-    a, b = labels_vote(members, touches), margin_vote(members, clip, touches=touches)
+    a = labels_vote(members, touches)
+    b = margin_vote(members, clip, touches=touches)
     mine = a.distance > b.distance
     agree = a.prediction == b.prediction
     distance = np.where(

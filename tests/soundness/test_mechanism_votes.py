@@ -91,11 +91,15 @@ def test_neighbours_of_priced_votes(touches: int) -> None:
     """Prices move by one, and the label goes to a class whose price comes to 0: distances move
     by one, labels turn at 0.
     """
-    draw, n, members, classes = rng(5), 20_000, 4, 3
+    draw = rng(5)
+    n = 20_000
+    members = 4
+    classes = 3
     labels, distances, prices = priced(members, classes, n, seed=7, top=3)
     near = prices.copy()
     for member in draw.permuted(np.tile(np.arange(members), (n, 1)), axis=1)[:, :touches].T:
-        here, at = near[:, member, np.arange(n)], np.arange(n)
+        here = near[:, member, np.arange(n)]
+        at = np.arange(n)
         moved = np.clip(here + draw.integers(-1, 2, here.shape), 1, None)
         # whose price may come to 0
         may = np.where(here <= 1, draw.random(here.shape), -1).argmax(axis=0)
@@ -149,11 +153,9 @@ def edits(members: int, classes: int, top: int, touches: int) -> Edits:
     found = []
     for chosen in combinations(range(members), touches):
         for moves in product([-1, 0, 1, *(f"to {c}" for c in range(classes))], repeat=touches):
-            new, far, possible = (
-                labels.copy(),
-                distances.copy(),
-                np.ones(labels.shape[1], dtype=bool),
-            )
+            new = labels.copy()
+            far = distances.copy()
+            possible = np.ones(labels.shape[1], dtype=bool)
             for member, move in zip(chosen, moves, strict=True):
                 if isinstance(move, str):
                     possible &= distances[member] == 0
@@ -216,7 +218,8 @@ def test_the_longest_distances_of_the_largest_ensemble() -> None:
     """10,000 members at the cap: the price of a vote is that of whole numbers, far from the end
     of int64.
     """
-    labels, distances = np.zeros((10_000, 2), dtype=int), np.full((10_000, 2), MAX_STABLE_DISTANCE)
+    labels = np.zeros((10_000, 2), dtype=int)
+    distances = np.full((10_000, 2), MAX_STABLE_DISTANCE)
     labels[:4000, 1] = 1
     for touches in (1, 2):
         vote = certified_vote(labels, distances, touches=touches)
@@ -244,7 +247,8 @@ def test_published_example() -> None:
     to 5, ours from 5 to 11.
     """
     distances = np.array([[5], [5], [0]])
-    before, after = np.array([[1], [1], [0]]), np.array([[1], [1], [1]])
+    before = np.array([[1], [1], [0]])
+    after = np.array([[1], [1], [1]])
     assert published_vote(before, distances).distance.item() == 0
     assert published_vote(after, distances).distance.item() == 5
     assert certified_vote(before, distances, touches=1).distance.item() == 5
@@ -385,10 +389,8 @@ def test_gaussian_noise_on_counts_of_several_classes(moves: int) -> None:
 
 def test_the_noise_of_many_queries_is_integrated_closely() -> None:
     """At scales whose values are too many to list."""
-    mechanism, counts = (
-        NoisyArgmax(eps=0.002, classes=3),
-        np.array([[700, 200, 100], [400, 500, 100]]),
-    )
+    mechanism = NoisyArgmax(eps=0.002, classes=3)
+    counts = np.array([[700, 200, 100], [400, 500, 100]])
     exact = np.array([law(tuple(each), 0.001)[0] for each in counts.tolist()]).mean()
     labels = np.zeros(2, dtype=int)
     assert mechanism.expected_accuracy(labels, counts, labels) == pytest.approx(exact, abs=1e-3)

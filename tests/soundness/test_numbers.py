@@ -172,7 +172,9 @@ def test_every_float_has_a_point_and_order_is_kept() -> None:
 @pytest.mark.parametrize("touches", [1, 2])
 def test_the_law_of_a_private_sum(touches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a lattice of 4 steps: exact exponents of every ratio, and draws with these frequencies."""
-    steps, members, eps = 4, 3, 1.5
+    steps = 4
+    members = 3
+    eps = 1.5
     monkeypatch.setattr(laplace_mean, "LATTICE_STEPS", steps)
     largest = members * steps
     decay = np.exp(-eps / (touches * steps))

@@ -31,7 +31,8 @@ QUERIES = np.random.default_rng(1).normal(size=(40, 2))
 
 def data(n: int, classes: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     rng = np.random.default_rng(n)
-    x, y = rng.normal(size=(n, 2)), np.arange(n) % classes
+    x = rng.normal(size=(n, 2))
+    y = np.arange(n) % classes
     x[:, 0] += 1.5 * y
     ids = np.array([f"{rng.integers(10**9)}-{at}" for at in range(n)])
     declared = agt.Declared(
@@ -85,7 +86,9 @@ def test_every_subset_of_a_small_universe(learner: Any, classes: int) -> None:
     size = 7
     models: dict[str, OwnVotesModel] = {"add_remove": trained(learner, size, classes, 6)}
     models["substitute"] = under("substitute", models["add_remove"])
-    everybody, known, raised = records(models["add_remove"]), [], 0
+    everybody = records(models["add_remove"])
+    known = []
+    raised = 0
     for mask in range(2**size):
         made = models["add_remove"].retrained(
             everybody.take(np.flatnonzero(mask >> np.arange(size) & 1))
@@ -111,7 +114,8 @@ def under(relation: Any, model: OwnVotesModel) -> OwnVotesModel:
 )
 def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
     model = trained(learner, 300, 3, 6)
-    everybody, home = records(model), assign_shards(records(model).units, model.settings.ensemble)
+    everybody = records(model)
+    home = assign_shards(records(model).units, model.settings.ensemble)
     phi = model.phi(QUERIES)
     votes = model.labels(phi)
     assert len({tuple(row) for row in votes.tolist()}) > 3
@@ -128,12 +132,11 @@ def test_a_member_is_the_same_amid_any_other_shards(learner: Any) -> None:
 
 def test_one_record_changes_its_own_member_and_no_other() -> None:
     model = trained(DecisionTreeClassifier(), 200, 2, 20)
-    everybody, phi = records(model), model.phi(np.random.default_rng(0).normal(size=(2000, 2)))
-    home, votes, changes = (
-        assign_shards(everybody.units, model.settings.ensemble),
-        model.labels(phi),
-        0,
-    )
+    everybody = records(model)
+    phi = model.phi(np.random.default_rng(0).normal(size=(2000, 2)))
+    home = assign_shards(everybody.units, model.settings.ensemble)
+    votes = model.labels(phi)
+    changes = 0
     for row in range(0, 200, 17):
         less = model.retrained(everybody.take(np.delete(np.arange(200), row)))
         changed = np.flatnonzero((less.labels(phi) != votes).any(axis=1)).tolist()
@@ -186,13 +189,15 @@ def test_what_ends_the_process_is_one_more_that_raises() -> None:
 
 
 def test_too_many_classes_are_refused() -> None:
-    x, y = np.zeros((4, 1)), np.array([0, 1, 2, 32_768])
+    x = np.zeros((4, 1))
+    y = np.array([0, 1, 2, 32_768])
     with pytest.raises(ConfigError, match=r"32,769 .*32,767"):
         agt.fit(x, y, certificate="votes", members=2, declared=agt.Declared(classes=range(32_769)))
 
 
 def test_a_learner_that_looks_at_other_queries_is_refused_by_the_comparison_itself() -> None:
-    shard, rows = Shard(QUERIES, np.arange(40) % 2, 0), QUERIES[:8]
+    shard = Shard(QUERIES, np.arange(40) % 2, 0)
+    rows = QUERIES[:8]
     with single_threaded():
         labels = Learner(own_learners.together).train_member(shard).labels(rows)[None]
     assert 0 < labels.sum() < 8
@@ -266,7 +271,8 @@ def test_noise_on_votes_rests_on_the_declaration_too() -> None:
 
 
 def test_features_are_as_they_are_unless_a_map_is_given() -> None:
-    plain, mapped = trained(own_learners.drawing), trained(own_learners.drawing, features="relu")
+    plain = trained(own_learners.drawing)
+    mapped = trained(own_learners.drawing, features="relu")
     assert np.array_equal(plain.phi(QUERIES), QUERIES)
     assert mapped.phi(QUERIES).shape[1] > 1000
     codes = {fact.code for c in plain.conditions for fact in c.evidence.facts}

@@ -189,7 +189,9 @@ def escapes(name: str, radius: float = RADIUS, most: int = 60, count: int = 0) -
     or for ``count`` fewer.
     """
     head, training = HEADS[name]
-    records, rng, wide = data(), np.random.default_rng(0), recipe_of(KS, **training)
+    records = data()
+    rng = np.random.default_rng(0)
+    wide = recipe_of(KS, **training)
     box = train(head, replace(wide, relation=replace(wide.relation, radius=radius)), records)
     # the same steps, sooner
     again = replace(wide, kgrid=KGridConfig(values=(0,)), relation=RelationConfig("add_remove"))
@@ -215,11 +217,11 @@ def test_a_smaller_radius_or_one_record_fewer_does_not_hold_them(name: str) -> N
 
 def test_a_unit_moves_with_all_its_rows_and_public_records_do_not() -> None:
     head, training = HEADS["linear"]
-    records, rng, ks = data("aabcd"), np.random.default_rng(0), (0, 1, 4, 9)
-    box, single = (
-        train(head, recipe_of(ks, 2, **training), records),
-        train(head, recipe_of(ks, **training), data()),
-    )
+    records = data("aabcd")
+    rng = np.random.default_rng(0)
+    ks = (0, 1, 4, 9)
+    box = train(head, recipe_of(ks, 2, **training), records)
+    single = train(head, recipe_of(ks, **training), data())
     again = replace(recipe_of((0,), **training), relation=RelationConfig("add_remove", unit_rows=2))
     for at in product((-1, 0, 1), repeat=4):
         assert not outside(

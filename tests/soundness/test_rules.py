@@ -114,11 +114,9 @@ def relu_violations() -> int:
     """Brute force over intervals with ends in {-1, 0, 1}: nominal derivatives outside their
     bounds.
     """
-    rule, count, rounding = (
-        ReluRule("1"),
-        0,
-        Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
-    )
+    rule = ReluRule("1")
+    count = 0
+    rounding = Rounding.for_grid((0,), torch.float64, torch.device("cpu"))
     ends = [(low, high) for low, high in product((-1.0, 0.0, 1.0), repeat=2) if low <= high]
     for x_ends, d_ends in product(ends, repeat=2):
         x, d = (Interval(*(torch.full((1, 1, 1), e) for e in pair)) for pair in (x_ends, d_ends))

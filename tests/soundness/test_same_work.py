@@ -125,7 +125,8 @@ def certified(classes: int, hidden: tuple[int, ...], trained: Box) -> Certificat
 @pytest.mark.parametrize("hidden", [(), (5,)], ids=["linear", "hidden"])
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_certificates_of_boxes(classes: int, hidden: tuple[int, ...]) -> None:
-    tight, loose = box(classes, 0, 1e-3, hidden), box(classes, 1, 0.3, hidden)
+    tight = box(classes, 0, 1e-3, hidden)
+    loose = box(classes, 1, 0.3, hidden)
     constant = box(classes, 2, 1e-6, hidden, 1e-3)
     overflows = box(classes, 3, 1e307, hidden)
     seen = [certified(classes, hidden, trained) for trained in (tight, loose, constant, overflows)]
@@ -183,7 +184,8 @@ def test_work_that_depends_on_the_box_is_caught(
 @cache
 def model(kind: str, seed: int) -> Model:
     """Trained on records of which nothing is public but how many there are."""
-    rng, classes = np.random.default_rng(seed), 4 if kind == "four classes" else 2
+    rng = np.random.default_rng(seed)
+    classes = 4 if kind == "four classes" else 2
     count = 4000 if classes == 4 else 400
     y = np.arange(count) % classes
     x = rng.normal(size=(count, 3)) * (0.1 if seed else 2.0) + np.eye(4, 3)[y] * (
@@ -225,7 +227,8 @@ RELEASES: dict[str, tuple[str, Callable[[], Mechanism]]] = {
 @pytest.mark.parametrize("name", RELEASES)
 def test_releases(name: str) -> None:
     kind, mechanism = RELEASES[name]
-    models, traces = [model(kind, seed) for seed in (0, 1)], []
+    models = [model(kind, seed) for seed in (0, 1)]
+    traces = []
     seen = [trained.certify(QUERIES) for trained in models]
     assert models[0].max_distance == models[1].max_distance, "public"
     for result, trained in zip(seen, models, strict=True):

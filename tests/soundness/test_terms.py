@@ -101,10 +101,8 @@ def test_the_rounding_of_a_sum_grows_with_its_length_and_covers_underflow(length
 
 @pytest.mark.parametrize("form", ["dot product", "bias alone"])
 def test_what_a_linear_layer_rounds_by_counts_its_bias(form: str) -> None:
-    rounding, ones = (
-        Rounding.for_grid((0,), torch.float64, torch.device("cpu")),
-        torch.ones(1, 1, 3).double(),
-    )
+    rounding = Rounding.for_grid((0,), torch.float64, torch.device("cpu"))
+    ones = torch.ones(1, 1, 3).double()
     weight = Interval.point(
         torch.zeros(1, 2, 3).double() if form == "bias alone" else torch.ones(1, 2, 3).double()
     )
@@ -151,7 +149,8 @@ def bounded(
 def test_a_label_is_certified_strictly_on_its_side_and_where_nothing_overflows(
     lower: float, upper: float, label: int, outputs: int, on_the_way: float, held: bool
 ) -> None:
-    network, nothing = bounded(lower, upper, outputs, on_the_way), torch.zeros(1, 1)
+    network = bounded(lower, upper, outputs, on_the_way)
+    nothing = torch.zeros(1, 1)
     assert certify_labels(network, nothing, torch.tensor([label]), {}, None).tolist() == [[held]]  # type: ignore[arg-type]
 
 
@@ -227,7 +226,8 @@ def test_two_minimisers_lie_apart_by_two_tolerances_more(relation: str) -> None:
 def test_the_minimisers_gradient_is_within_the_tolerance() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 3)) / 4
-    data, config = make_records(x, (x[:, 0] > 0).astype(int)), setting(weight_decay=0.01).training
+    data = make_records(x, (x[:, 0] > 0).astype(int))
+    config = setting(weight_decay=0.01).training
     theta = train_erm(make_recipe(config), data, 1e-5).weight[0].numpy().astype(np.longdouble)
     pull = 1 / (1 + np.exp(-(x @ theta))) - data.labels
     assert float(np.linalg.norm((x.T @ pull / 50 + 0.01 * theta).astype(float))) <= 1e-5
@@ -275,7 +275,8 @@ def removal(loss: str = "logistic", masking: str = "none", sigma: float = 0.0) -
 @pytest.mark.parametrize("loss", ["logistic", "least_squares"])
 def test_two_states_lie_apart_by_both_residuals_and_a_records_steepest_pull(loss: str) -> None:
     problem = removal(loss, *(("output", 0.1) if loss == "logistic" else ()))
-    found, s = problem.sensitivity(1e-4), problem.objective.strength
+    found = problem.sensitivity(1e-4)
+    s = problem.objective.strength
     assert found.rounding >= 2 * 1e-4 / s
     longest = 1.0 if loss == "logistic" else 1 + math.sqrt(problem.plan.n_max / s) / 2
     assert found.rho >= longest / s
@@ -283,7 +284,8 @@ def test_two_states_lie_apart_by_both_residuals_and_a_records_steepest_pull(loss
 
 def test_what_noise_hides_covers_both_what_is_left_and_what_training_leaves() -> None:
     problem = removal(masking="output", sigma=0.1)
-    config, s = problem.config, problem.objective.strength
+    config = problem.config
+    s = problem.objective.strength
     budget = removal_budget(config, s)
     assert budget is not None
     assert (budget + config.tolerance) / s <= config.sigma * gaussian_mu(config.eps, config.delta)
@@ -291,7 +293,8 @@ def test_what_noise_hides_covers_both_what_is_left_and_what_training_leaves() ->
 
 @pytest.mark.parametrize("states", [4, 25])
 def test_states_add_up_by_the_root_of_their_number(states: int) -> None:
-    eps, delta = 0.3, 1e-6
+    eps = 0.3
+    delta = 1e-6
     assert gaussian_mu(joint_epsilon(eps, delta, states), delta) >= math.sqrt(states) * gaussian_mu(
         eps, delta
     ) * (1 - 1e-9)
@@ -359,16 +362,17 @@ def test_entries_keep_the_inequalities_whatever_is_wished(
 ) -> None:
     """thresholds 1 to 4, with exp rounded up by 10^-15 and delta the decimal."""
     guarantee = ApproximateDP(eps, delta) if delta else SimpleNamespace(eps=eps)
-    rule, others = rule_for_guarantee(guarantee, classes), classes - 1  # type: ignore[arg-type]
-    ratio, slack = (
-        Fraction(math.exp(eps)) * (1 + Fraction(1, 10**15)),
-        Fraction(str(delta)) * DRAW_VALUES,
-    )
+    # type: ignore[arg-type]
+    rule = rule_for_guarantee(guarantee, classes)
+    others = classes - 1
+    ratio = Fraction(math.exp(eps)) * (1 + Fraction(1, 10**15))
+    slack = Fraction(str(delta)) * DRAW_VALUES
     entries = [rule.first_entry(0)]
     assert DRAW_VALUES - others * entries[0] <= ratio * entries[0] + slack
     assert entries[0] <= DRAW_VALUES - others * entries[0]
     for _ in range(12):
-        s, after = entries[-1], rule.next_entry(entries[-1], 0)
+        s = entries[-1]
+        after = rule.next_entry(entries[-1], 0)
         assert others * s <= ratio * others * after + slack
         assert DRAW_VALUES - others * after <= ratio * (DRAW_VALUES - others * s) + slack
         entries.append(after)
@@ -414,10 +418,8 @@ def test_a_flip_takes_a_draw_below_the_threshold() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_every_release_of_a_lot_counts(size: int) -> None:
-    approximate, gaussian = (
-        Lot(ApproximateDP(0.5, 1e-6), size).cost,
-        Lot(GaussianDP(0.5), size).cost,
-    )
+    approximate = Lot(ApproximateDP(0.5, 1e-6), size).cost
+    gaussian = Lot(GaussianDP(0.5), size).cost
     assert approximate.leak >= size * Fraction(1e-6) * (1 - Fraction(1, 10**9))
     assert approximate.pure >= size * Fraction(1, 2)
     assert gaussian.square >= size * Fraction(1, 4)
@@ -435,7 +437,8 @@ def test_noise_on_weights_is_what_they_move_over_mu(mu: float) -> None:
 def test_a_second_head_is_synced_as_it_is_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head, synced = HeadFile(tmp_path / "head", START), list[int]()
+    head = HeadFile(tmp_path / "head", START)
+    synced = list[int]()
     head.create(Head(1, "a" * 64))
     with head.locked(1.0) as (known, move):
         monkeypatch.setattr(os, "fsync", synced.append)
@@ -525,7 +528,9 @@ def test_what_is_owed_is_synced_before_it_is_said(
 def test_a_file_is_synced_before_it_appears_and_its_name_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events, sync, rename = list[str](), os.fsync, Path.replace
+    events = list[str]()
+    sync = os.fsync
+    rename = Path.replace
 
     def synced(handle: int) -> None:
         events.append("names" if stat.S_ISDIR(os.fstat(handle).st_mode) else "bytes")
@@ -555,7 +560,8 @@ def test_labels_are_published_under_no_hash_of_a_records_content() -> None:
     """An id that is made from content hashes the true label, too: whoever knows the record could
     test a guess of it.
     """
-    made, given = np.array([f"{number:032x}" for number in range(3)]), np.array(["ann", "bob"])
+    made = np.array([f"{number:032x}" for number in range(3)])
+    given = np.array(["ann", "bob"])
     assert {*made.tolist()}.isdisjoint(public_names(made)[:].tolist())
     assert public_names(given).tolist() == ["ann", "bob"]
 
@@ -591,7 +597,8 @@ def test_the_next_entry_is_a_step_of_mu_from_the_one_that_was_wished(share: floa
     """Not from the least that was allowed: a formula may ask for more, and the next entry is
     then held to more.
     """
-    rule, mu = rule_for_guarantee(GaussianDP(2.0), 2), 2.0
+    rule = rule_for_guarantee(GaussianDP(2.0), 2)
+    mu = 2.0
     first = rule.first_entry(int(share * DRAW_VALUES))
     assert first == int(share * DRAW_VALUES)
     assert rule.next_entry(first, 0) >= DRAW_VALUES * float(ndtr(ndtri(share) - mu)) * (1 - 1e-9)

@@ -130,7 +130,8 @@ def test_boxes_that_touch_are_nested(relation: str, dtype: str, clip: float) -> 
                 run(case, records, relation, (0, 1, 2), dtype, rng) for records in (data, more)
             )
             for found in (ends(one, two), ends(two, one)):
-                beyond, touching = beyond + found[0], touching + found[1]
+                beyond = beyond + found[0]
+                touching = touching + found[1]
     assert beyond == 0
     assert touching > 50
 
@@ -142,8 +143,10 @@ def plain_training(
     head: nn.Sequential, data: Records, setup: TrainingSetup, relation: str
 ) -> dict[str, torch.Tensor]:
     """AGT's nominal run with autograd, torch.optim.SGD and a loop over records."""
-    training, plan = setup.training, setup.plan(len(data))
-    x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
+    training = setup.training
+    plan = setup.plan(len(data))
+    x = torch.from_numpy(data.features)
+    y = torch.from_numpy(data.labels)
     loss = nn.functional.cross_entropy
     if training.loss == "binary_cross_entropy":
         loss = lambda f, t: nn.functional.binary_cross_entropy_with_logits(f[:, 0], t.double())  # noqa: E731
@@ -201,7 +204,8 @@ def test_a_tight_memory_splits_the_grid_without_changing_a_bound(
     """
     case = CASES[3]
     data = case.data(np.random.default_rng(2))
-    head, setup = case.head("float64"), make_recipe(case.config(), relation, (0, 1, 2, 3, 5))
+    head = case.head("float64")
+    setup = make_recipe(case.config(), relation, (0, 1, 2, 3, 5))
     whole = train(head, setup, data)
     calls: list[slice] = []
 
@@ -303,7 +307,8 @@ def test_a_derived_normaliser_speaks_only_of_that_number() -> None:
 
     def inside(size: int | None) -> bool:
         setup = make_recipe(training, ks=(0, 1), declared_size=size)
-        box, again = train(head, setup, data), train(head, setup, fewer).nominal["0.weight"]
+        box = train(head, setup, data)
+        again = train(head, setup, fewer).nominal["0.weight"]
         assert setup.plan(len(data)).declared == (size is not None)
         return bool(
             ((box.lower["0.weight"][1] <= again) & (again <= box.upper["0.weight"][1])).all()
@@ -317,7 +322,8 @@ def test_sizes_that_cannot_work_are_refused_before_the_first_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     training = make_training(batch={"normalizer": 10.0, "n_max": 20})
-    head, data = make_head(training, WIDTH, 2, ()), make_records(np.ones((4, WIDTH)), [0, 1, 0, 1])
+    head = make_head(training, WIDTH, 2, ())
+    data = make_records(np.ones((4, WIDTH)), [0, 1, 0, 1])
     with pytest.raises(ConfigError, match=r"compute\.fragment=21 .*20"):
         train(head, make_recipe(training, fragment=21), data)
     train(head, make_recipe(training, fragment=20), data)

@@ -83,10 +83,8 @@ def test_it_is_the_certified_vote_of_members_whose_distances_are_0(
         votes = rng.integers(0, classes, size=(members, 400))
         votes[:, :80] = np.minimum(votes[:, :80], 1)  # ties and few losers
         counts = np.stack([(votes == c).sum(axis=0) for c in range(classes)])
-        plain, known = (
-            plain_vote(counts, touches=touches),
-            certified_vote(votes, 0 * votes, classes, touches=touches),
-        )
+        plain = plain_vote(counts, touches=touches)
+        known = certified_vote(votes, 0 * votes, classes, touches=touches)
         assert np.array_equal(plain.prediction, known.prediction)
         assert np.array_equal(plain.distance, known.distance)
 
@@ -100,7 +98,8 @@ def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
     model = trained(
         7, abs(classes), 6, relation=relation, learner="ridge" if classes > 0 else "logistic"
     )
-    everybody, size = records(model), 7
+    everybody = records(model)
+    size = 7
     some = (everybody.take(np.flatnonzero(mask >> np.arange(size) & 1)) for mask in range(2**size))
     known = [retrained(model.problem, each).certify(QUERIES) for each in some]
     check_every_subset(
@@ -116,7 +115,8 @@ def test_every_subset_of_a_small_universe(classes: int, relation: str) -> None:
 def test_a_member_is_the_same_bits_amid_any_other_shards(n: int, width: int, learner: str) -> None:
     kind = {"name": "votes", "strength": 1e-6, "learner": learner}  # so that roundings show
     model = trained(n, 3, 6, width, certificate=kind)
-    everybody, ensemble = records(model), model.settings.ensemble
+    everybody = records(model)
+    ensemble = model.settings.ensemble
     home = assign_shards(everybody.units, ensemble)
     for member in range(6):
         rows = np.flatnonzero(home == member)
@@ -147,10 +147,8 @@ def test_each_member_has_the_units_that_the_hash_under_the_key_gives_it(key: str
     """By BLAKE2b as its paper's library has it: two ensembles of one key, and no others, deal
     alike.
     """
-    units, ensemble = (
-        np.array([f"person {at}" for at in range(200)]),
-        EnsembleConfig(members=7, key=key),
-    )
+    units = np.array([f"person {at}" for at in range(200)])
+    ensemble = EnsembleConfig(members=7, key=key)
 
     secret = blake2b(f"shard/{key}".encode(), digest_size=32).digest()
     hashes = (blake2b(name.encode(), digest_size=8, key=secret).digest() for name in units.tolist())
@@ -161,12 +159,11 @@ def test_each_member_has_the_units_that_the_hash_under_the_key_gives_it(key: str
 
 @pytest.mark.parametrize("relation", ["add_remove", "remove"])
 def test_all_rows_of_a_unit_are_one_members(relation: str) -> None:
-    rng, n = np.random.default_rng(0), 120
-    x, y, units = (
-        rng.normal(size=(n, 2)),
-        np.arange(n) % 2,
-        np.array([f"person {at // 3}" for at in range(n)]),
-    )
+    rng = np.random.default_rng(0)
+    n = 120
+    x = rng.normal(size=(n, 2))
+    y = np.arange(n) % 2
+    units = np.array([f"person {at // 3}" for at in range(n)])
     declared = agt.Declared(classes=[0, 1], size=n, features=True, settings=True)
     known = {
         "declared": declared,
@@ -190,7 +187,8 @@ def test_a_cap_on_the_rows_of_units_that_nobody_names_is_refused_where_members_s
     certificate: str,
 ) -> None:
     """Three rows of one person would be three members', and move three votes, not one."""
-    x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.arange(60) % 2
     known: dict[str, Any] = {
         "declared": agt.Declared(classes=[0, 1], size=60),
         "certificate": certificate,
@@ -280,7 +278,9 @@ def test_it_is_logistic_regression(n: int, width: int, strength: float) -> None:
     rng = np.random.default_rng(n)
     rows = np.rint(2.0**22 * normalised(rng.normal(size=(n, width))))
     targets = encode_targets(rng.integers(0, 3, size=n), 3)
-    found, x, signs = fit_logistic(rows, targets, strength), rows * 2.0**-22, 2 * targets - 1
+    found = fit_logistic(rows, targets, strength)
+    x = rows * 2.0**-22
+    signs = 2 * targets - 1
     assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 2**28
     if not n or strength < 0.1:
         assert found.any() == (n > 0)
@@ -326,7 +326,8 @@ def test_what_votes_are_not_proved_for_is_refused() -> None:
 def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_the_relation(
     relation: str,
 ) -> None:
-    model, queries = trained(300, 3, 60, relation=relation), QUERIES[:20]
+    model = trained(300, 3, 60, relation=relation)
+    queries = QUERIES[:20]
     evidence = QueryEvidence.from_certificates(model.certify(queries), model.predict(queries), 3)
     assert evidence.tally is not None
     assert (evidence.tally.sum(axis=1) == 60).all()
@@ -381,7 +382,8 @@ def heads(
     relation: str = "substitute", unit_rows: int = 1, classes: int = 2, **settings: Any
 ) -> EnsembleModel:
     """Three members, ``EACH`` units in each shard."""
-    rng, names = np.random.default_rng(3), np.array([f"r{at}" for at in range(60)])
+    rng = np.random.default_rng(3)
+    names = np.array([f"r{at}" for at in range(60)])
     home = assign_shards(names, EnsembleConfig(members=3))
     units = np.repeat(
         np.concatenate([names[home == member][:EACH] for member in range(3)]), unit_rows
@@ -414,7 +416,8 @@ def of_every_set(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
     A member is a function of its shard alone: each is trained on the 16 subsets of its own.
     """
-    everybody, queries = model.problem.dataset.train, QUERIES[:6] * 2
+    everybody = model.problem.dataset.train
+    queries = QUERIES[:6] * 2
     home = assign_shards(everybody.units, model.settings.ensemble)
     ranks = {
         unit: at for h in range(3) for at, unit in enumerate(np.unique(everybody.units[home == h]))
@@ -505,7 +508,8 @@ def test_every_replacement_in_a_small_universe_of_linear_heads(name: str) -> Non
     label, distance, without = of_every_set(heads(**HEADS[name]))
     assert (distance >= without).all()
     assert distance.mean() > 1.3 * without.mean()
-    states, units = np.arange(len(label)), range(3 * EACH)
+    states = np.arange(len(label))
+    units = range(3 * EACH)
     swaps = []
     for out, come in permutations(units, 2):
         start = states[(states >> out & 1 == 1) & (states >> come & 1 == 0)]
@@ -532,10 +536,8 @@ def test_prices_of_a_heads_classes_move_by_one(certificate: str) -> None:
     )
     model = heads("add_remove", classes=3, certificate=certificate, **settings)
     shard = model.problem.dataset.train
-    names, home = (
-        np.unique(shard.units),
-        assign_shards(np.unique(shard.units), model.settings.ensemble),
-    )
+    names = np.unique(shard.units)
+    home = assign_shards(np.unique(shard.units), model.settings.ensemble)
     own = names[home == 0]
     found = []
     for mask in range(2**EACH):
@@ -572,7 +574,8 @@ def test_single_edits_are_those_of_add_remove_to_the_bit(name: str) -> None:
         assert one.trained.sensitivity.per_k == 2 * other.trained.sensitivity.per_k
         assert one.trained.weight.tolist() == other.trained.weight.tolist()
         assert other.counting_single_edits is other
-        found, expected = one.counting_single_edits.certify(QUERIES), other.certify(QUERIES)
+        found = one.counting_single_edits.certify(QUERIES)
+        expected = other.certify(QUERIES)
         assert found.stable_distance.tolist() == expected.stable_distance.tolist()
 
 

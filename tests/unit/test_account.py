@@ -42,7 +42,8 @@ ALLOWANCES = st.builds(
 
 def spend(allowance: Allowance, *lots: Lot) -> list[bool]:
     """Which of the lots are admitted, one after another."""
-    spent, taken = FRESH, []
+    spent = FRESH
+    taken = []
     for lot in lots:
         taken.append(allowance.admits(spent, lot))
         spent = spent.plus(lot.cost) if taken[-1] else spent
@@ -80,7 +81,8 @@ class TestDecimals:
 
     def test_leaks_are_decimals_too(self) -> None:
         allowance = Allowance(10.0, 1e-5, 0.1)
-        first, rest = Lot(PureDP(1e-3)), [Lot(ApproximateDP(1e-3, 1e-7))] * 11
+        first = Lot(PureDP(1e-3))
+        rest = [Lot(ApproximateDP(1e-3, 1e-7))] * 11
         assert spend(allowance, first, *rest) == [True] * 11 + [False]
 
     @pytest.mark.parametrize("eps", [0.1, 0.3, 0.7, 1 / 3, 2.5e-7])
@@ -103,7 +105,8 @@ class TestDecimals:
         """Phi^-1(flip at L) falls by the decimal mu at most, from -mu/2 at least where labels
         differ.
         """
-        step, known = (2 if kind is GaussianArgmax else 1), kind.with_guarantee(GaussianDP(mu))
+        step = 2 if kind is GaussianArgmax else 1
+        known = kind.with_guarantee(GaussianDP(mu))
         with mpmath.workdps(60):
             least = min(mpmath.mpf(repr(mu)), mpmath.mpf(mu))
             flips = [known.exact_flip(step * distance) for distance in range(8)]
@@ -246,7 +249,8 @@ class TestTight:
     def test_its_delta_is_never_below_the_exact_one(self, eps: float, size: int) -> None:
         mu = math.sqrt(squared_mu(eps, size))
         for level in (0.0, 0.5, 1.0, 3.0):
-            exact, ours = delta_of(PureDP(eps), size, level), mills_delta(level, mu)
+            exact = delta_of(PureDP(eps), size, level)
+            ours = mills_delta(level, mu)
             assert exact * (1 - 1e-6) - 1e-12 <= ours
 
 
@@ -257,7 +261,8 @@ class TestFilter:
         """Whatever is asked: after every admission one filter holds, or the first lot stands
         alone by its own total.
         """
-        spent, taken = FRESH, []
+        spent = FRESH
+        taken = []
         for lot in lots:
             if allowance.admits(spent, lot):
                 spent = spent.plus(lot.cost)

@@ -71,7 +71,8 @@ def test_a_copy_whose_newer_one_was_removed_does_not_pay(two: tuple[Ledger, Ledg
 @pytest.mark.parametrize("round_number", range(3))
 def test_of_copies_in_several_processes_one_pays(tmp_path: Path, round_number: int) -> None:
     paths = copies(tmp_path, 4)
-    ready, start = os.pipe(), os.pipe()
+    ready = os.pipe()
+    start = os.pipe()
 
     def pay(number: int) -> None:
         with Ledger.open(paths[number]) as ledger:

@@ -42,7 +42,8 @@ def exact_pure_delta(e: float, queries: int, eps: float) -> mpmath.mpf:
 
 def exact_gaussian_delta(mu: float, eps: float) -> mpmath.mpf:
     with mpmath.workdps(400):  # the difference cancels hundreds of digits for small mu
-        m, e = mpmath.mpf(mu), mpmath.mpf(eps)
+        m = mpmath.mpf(mu)
+        e = mpmath.mpf(eps)
         return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
 
 
@@ -74,7 +75,8 @@ class TestGuarantee:
             eps = mu * mu / 2 + x * mu
             if eps < 0:
                 continue
-            true, ours = exact_gaussian_delta(mu, eps), mills_delta(eps, mu)
+            true = exact_gaussian_delta(mu, eps)
+            ours = mills_delta(eps, mu)
             assert (
                 true
                 <= ours
@@ -103,14 +105,17 @@ class TestOptimal:
     def test_against_the_sum(self, e: float, queries: int) -> None:
         for part in (0.0, 0.01, 0.1, 0.3, 0.5, 0.9, 0.999):
             eps = part * queries * e
-            true, ours = exact_pure_delta(e, queries, eps), pure_delta(e, queries, eps)
+            true = exact_pure_delta(e, queries, eps)
+            ours = pure_delta(e, queries, eps)
             assert true <= ours <= true * (1 + mpmath.mpf(1e-5)) + mpmath.mpf(1e-8) * (e < 1e-3)
 
     def test_against_all_outputs(self) -> None:
         """delta is the hockey-stick divergence of eight randomized responses, over all 2^8
         outputs.
         """
-        e, queries, eps = 0.4, 8, 1.0
+        e = 0.4
+        queries = 8
+        eps = 1.0
         p = math.exp(e) / (1 + math.exp(e))
         true = sum(
             max(0.0, p**k * (1 - p) ** (8 - k) - math.exp(eps) * (1 - p) ** k * p ** (8 - k))
@@ -136,7 +141,9 @@ class TestOptimal:
         """1 - (1-d)^Q (1 - delta): some query leaks, or none does and the rest is randomized
         response.
         """
-        e, d, queries = 0.1, 1e-7, 200
+        e = 0.1
+        d = 1e-7
+        queries = 200
         found = total(ApproximateDP(e, d), queries, 1e-4, ("optimal",))
         true = 1 - (1 - d) ** queries * (1 - float(exact_pure_delta(e, queries, found.eps)))
         assert true <= 1e-4
@@ -145,7 +152,9 @@ class TestOptimal:
 
 class TestTotal:
     def test_classical_forms(self) -> None:
-        e, queries, delta = 0.01, 1000, 1e-5
+        e = 0.01
+        queries = 1000
+        delta = 1e-5
         each = eps_by_bound(PureDP(e), queries, delta)
         assert each["basic"] == pytest.approx(10)
         assert each["advanced"] == pytest.approx(

@@ -93,7 +93,8 @@ def test_a_declared_class_need_not_occur(kind: str) -> None:
         "declared": SAID,
     }
     single = (np.arange(60) == 7).astype(int)
-    with_one, rest = agt.fit(X, single, **settings).certify(QUERIES), single == 0
+    with_one = agt.fit(X, single, **settings).certify(QUERIES)
+    rest = single == 0
     without = agt.fit(X[rest], single[rest], **settings)
     sure = with_one.stable_distance >= 1
     assert (without.predict(QUERIES)[sure] == with_one.labels[sure]).all()
@@ -186,7 +187,8 @@ class Twisted(nn.Sequential):
         return result
 
 
-HOOKED, FROZEN = deepcopy(OWN), deepcopy(OWN)
+HOOKED = deepcopy(OWN)
+FROZEN = deepcopy(OWN)
 HOOKED[0].register_forward_hook(lambda layer, x, y: -y)
 FROZEN[0].weight.requires_grad = False
 NETWORKS = [

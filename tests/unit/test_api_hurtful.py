@@ -98,7 +98,9 @@ def test_the_layout_of_an_array_changes_neither_ids_nor_bounds(layout: str) -> N
 
 
 def test_what_its_owner_edits_in_an_array_after_fit_has_begun_changes_nothing() -> None:
-    x, y, ids = X.copy(), Y.copy(), np.arange(60)
+    x = X.copy()
+    y = Y.copy()
+    ids = np.arange(60)
 
     def edit(*_: object) -> None:
         x[:] = 0

@@ -105,7 +105,8 @@ def test_nobody_and_one_class_train_too() -> None:
     assert len(without(train, train.labels == 1)) < len(train)
     for rows in (train.labels == 1, np.ones(len(train), dtype=bool)):
         assert len(retrained(problem, without(train, rows)).problem.dataset.train) == (~rows).sum()
-    part, rest = without(train, np.arange(5)), without(train, np.arange(5, len(train)))
+    part = without(train, np.arange(5))
+    rest = without(train, np.arange(5, len(train)))
     assert sorted(with_added(part, rest).ids) == sorted(train.ids)
 
 
@@ -149,11 +150,10 @@ def test_neighbours_are_trained_by_the_trainer(kind: str, monkeypatch: pytest.Mo
     run's draws.
     """
     model = made(SHARED[kind], True)
-    train, rng = model.problem.dataset.train, np.random.default_rng(1)
-    editor, target = (
-        Editor(AttackSettings.of(model.problem), rng),
-        TargetQuery(rng.normal(size=3), 1),
-    )
+    train = model.problem.dataset.train
+    rng = np.random.default_rng(1)
+    editor = Editor(AttackSettings.of(model.problem), rng)
+    target = TargetQuery(rng.normal(size=3), 1)
     edits = [
         EditedRecords(train),
         EditedRecords(train, np.array([3])),
@@ -315,7 +315,8 @@ def test_flips_that_bring_a_member_to_a_rival_are_found_and_of_two_classes_the_f
     rng = np.random.default_rng(classes)
     every = np.array([*product(range(classes), repeat=5)])
     for _ in range(60):
-        influence, given = rng.integers(-3, 4, 5).astype(np.float64), rng.integers(0, classes, 5)
+        influence = rng.integers(-3, 4, 5).astype(np.float64)
+        given = rng.integers(0, classes, 5)
         answers = np.array([scores_of(influence, labels, classes).argmax() for labels in every])
         for rival in range(classes):
             fewest = (every != given).sum(axis=1)[answers == rival].min(initial=6)

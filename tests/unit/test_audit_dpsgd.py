@@ -28,7 +28,8 @@ def pool(n: int = 30, classes: int = 2) -> Any:
 
 
 def test_gradients_record_by_record() -> None:
-    head, data = head_of(), pool(7)
+    head = head_of()
+    data = pool(7)
     gradients, losses = head.gradients(head.initial, data.features, data.labels)
     logits = data.features @ head.initial[:5] + head.initial[5]
     residuals = 1 / (1 + np.exp(-logits)) - data.labels
@@ -44,7 +45,8 @@ def test_gradients_record_by_record() -> None:
 
 @pytest.mark.parametrize("kind", DESCRIPTIONS)
 def test_canaries(kind: str) -> None:
-    head, data = head_of(3, "cross_entropy"), pool(classes=3)
+    head = head_of(3, "cross_entropy")
+    data = pool(classes=3)
     made = canaries_of(kind, 4, head, data, 0)
     assert len(made) == len(made.records)
     if made.gradients is None:

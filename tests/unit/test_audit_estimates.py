@@ -116,7 +116,8 @@ class TestTrials:
 
 class TestEvents:
     def test_mistakes_of_who_is_right(self) -> None:
-        first, second = np.array([1, 1, 1, 0]), np.array([0, 0, 1])
+        first = np.array([1, 1, 1, 0])
+        second = np.array([0, 0, 1])
         assert label_event((1,)).mistakes(first, second) == Mistakes(1, 3, 1, 4)
 
     def test_a_threshold_in_the_tail(self) -> None:
@@ -124,17 +125,16 @@ class TestEvents:
         ever reaches.
         """
         rng = np.random.default_rng(0)
-        first, second = (
-            np.concatenate([rng.normal(size=950), np.full(50, 9.0)]),
-            rng.normal(size=1000),
-        )
+        first = np.concatenate([rng.normal(size=950), np.full(50, 9.0)])
+        second = rng.normal(size=1000)
         event = choose_event(first, second, Claimed("epsilon", 1.0), 0.95, "scores")
         assert not event.holds(second).any()
         assert event.holds(np.array([9.0])).all()
 
     @pytest.mark.parametrize("outputs", get_args(Outputs))
     def test_of_events_that_show_nothing_the_one_that_errs_least(self, outputs: Outputs) -> None:
-        first, second = np.repeat([0, 1], [30, 70]), np.repeat([0, 1], [40, 60])
+        first = np.repeat([0, 1], [30, 70])
+        second = np.repeat([0, 1], [40, 60])
         for sides in ((first, second), (second, first)):
             event = choose_event(*sides, Claimed("epsilon", 1.0), 0.95, outputs)
             assert event.mistakes(*sides).rate == pytest.approx(0.9)

@@ -13,7 +13,8 @@ from agt.documents import LAST_READER
 from agt.errors import ConfigError, Superseded
 from agt_cli.report.findings import VERSION, Audit, Finding, Outcome, Strength, read_audit
 
-RUN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+RUN = f"sha256:{'a' * 64}"
+OTHER = f"sha256:{'b' * 64}"
 
 
 def finding(**changes: Any) -> Finding:

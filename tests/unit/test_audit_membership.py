@@ -48,8 +48,10 @@ def simulated(models: int, shift: float, records: int = 400, seed: int = 0) -> R
 
 def test_lira_by_hand() -> None:
     reference = simulated(80, 1.0)
-    phi, inside = reference.phi[:, 7], reference.included[:, 7]
-    one, other = phi[inside], phi[~inside]
+    phi = reference.phi[:, 7]
+    inside = reference.included[:, 7]
+    one = phi[inside]
+    other = phi[~inside]
     assert np.ptp(reference.law_with[1]) > 0
     by_hand = norm.logpdf(2.0, one.mean(), one.std(ddof=1)) - norm.logpdf(
         2.0, other.mean(), other.std(ddof=1)
@@ -87,7 +89,8 @@ def test_too_few_models() -> None:
 
 def test_labels_alone() -> None:
     model = train_small_model(*made_up_records(0, 600))
-    train, asked = model.problem.dataset.train, list[int]()
+    train = model.problem.dataset.train
+    asked = list[int]()
 
     def answer(features: np.ndarray) -> np.ndarray:
         asked.append(len(features))
@@ -105,7 +108,8 @@ def test_labels_alone() -> None:
 def test_memorised_records_are_told_by_real_shadow_models(tmp_path: Path) -> None:
     """Labels of noise and more parameters than records: being trained on is what decides."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(80, 60)), rng.integers(0, 2, 80)
+    x = rng.normal(size=(80, 60))
+    y = rng.integers(0, 2, 80)
     model = agt.fit(
         x[:40], y[:40], declared=agt.Declared(size=40), epochs=300, lr=1.0, clip=1.0
     ).model

@@ -10,7 +10,8 @@ from agt_audit.memorisation import InOutCounts, influence, memorisation, stronge
 
 N = 6
 RNG = np.random.default_rng(3)
-POINTS, LABELS = RNG.normal(size=(N, 2)), np.array([0, 1, 0, 1, 1, 0])
+POINTS = RNG.normal(size=(N, 2))
+LABELS = np.array([0, 1, 0, 1, 1, 0])
 
 
 def answers(subset: np.ndarray) -> np.ndarray:
@@ -50,7 +51,8 @@ def test_all_subsets_give_the_definition() -> None:
         )
     for i, t in ((0, 3), (4, 2)):
         out = ~included[:, t]
-        with_i, without = out & included[:, i], out & ~included[:, i]
+        with_i = out & included[:, i]
+        without = out & ~included[:, i]
         assert ALL[i, t] == pytest.approx(right[with_i, t].mean() - right[without, t].mean())
     assert EXACT.max() > 0.3
 
@@ -73,7 +75,10 @@ def pairwise(included: np.ndarray, right: np.ndarray) -> InOutCounts:
 def test_estimates_are_unbiased_and_their_intervals_cover(
     estimate: Callable[[np.ndarray, np.ndarray], InOutCounts], truth: np.ndarray, paired: bool
 ) -> None:
-    rng, values, covered, together = np.random.default_rng(0), [], [], []
+    rng = np.random.default_rng(0)
+    values = []
+    covered = []
+    together = []
     for _ in range(100):
         contrast = estimate(*sampled(rng, 60, paired))
         low, high = contrast.bounds(0.9)

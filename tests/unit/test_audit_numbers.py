@@ -76,7 +76,8 @@ def test_an_audit_without_a_run_attacks_both_kinds_of_edits() -> None:
 
 
 def test_the_last_bits_of_numbers_are_an_event() -> None:
-    coarse, fine = np.full(500, 0.5), np.full(500, 0.5 + 2.0**-20)
+    coarse = np.full(500, 0.5)
+    fine = np.full(500, 0.5 + 2.0**-20)
     event = choose_event(fine, coarse, Claimed("epsilon", 1.0), 0.95, "released numbers")
     assert event.holds(fine).all()
     assert not event.holds(coarse).any()

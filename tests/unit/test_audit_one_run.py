@@ -70,7 +70,8 @@ def correlated(m: int) -> Table:
 
 def mechanisms(m: int) -> Iterator[Table]:
     rng = np.random.default_rng(m)
-    response, told = randomized_response(m, 1.0), np.eye(2**m)
+    response = randomized_response(m, 1.0)
+    told = np.eye(2**m)
     yield from (response, correlated(m))
     yield np.hstack([0.9 * response, 0.1 * told])  # now and then all is told
     # one level for all canaries
@@ -104,7 +105,8 @@ def symmetric(law: np.ndarray, m: int) -> Table:
 def test_the_exact_bound_is_attained_and_nothing_less_would_hold(
     right: int, guesses: int, m: int
 ) -> None:
-    epsilon, delta = 0.8, 0.02
+    epsilon = 0.8
+    delta = 0.02
     law = binom.pmf(np.arange(guesses + 1), guesses, expit(epsilon))
     share = m * delta * law[right:].sum() / (right * law[right])
     law = (1 - share) * law + share * np.where(np.arange(guesses + 1) >= right, law, 0) / law[
@@ -122,10 +124,8 @@ def test_the_exact_bound_is_attained_and_nothing_less_would_hold(
 def test_the_bounds_stand_in_order(data: st.DataObject) -> None:
     m = data.draw(st.integers(1, 5000))
     guesses = data.draw(st.integers(1, m))
-    right, delta = (
-        data.draw(st.integers(0, guesses)),
-        data.draw(st.sampled_from([1e-9, 1e-5, 1e-3])),
-    )
+    right = data.draw(st.integers(0, guesses))
+    delta = data.draw(st.sampled_from([1e-9, 1e-5, 1e-3]))
     found = {name: one_run_epsilon(right, guesses, m, delta, 0.95, name) for name in BOUNDS}
     # all right, and e^eps guesses to each wrong one
     assert found["exact"] <= math.log(guesses / 0.05) + 1e-5
@@ -142,14 +142,15 @@ def test_the_bounds_stand_in_order(data: st.DataObject) -> None:
 
 def mu_of(law: np.ndarray, m: int) -> float:
     """The least mu for which ``symmetric(law, m)`` is mu-GDP: by all tests of likelihood ratios."""
-    r, c = len(law) - 1, np.arange(1, len(law))
-    hit, miss = c * law[1:] / m, (r - c + 1) * law[:-1] / m
-    p, q = (
-        np.append(np.concatenate([hit, miss]), 1 - r / m),
-        np.append(np.concatenate([miss, hit]), 1 - r / m),
-    )
+    r = len(law) - 1
+    c = np.arange(1, len(law))
+    hit = c * law[1:] / m
+    miss = (r - c + 1) * law[:-1] / m
+    p = np.append(np.concatenate([hit, miss]), 1 - r / m)
+    q = np.append(np.concatenate([miss, hit]), 1 - r / m)
     order = np.argsort(-np.divide(p, q, out=np.full_like(p, np.inf), where=q > 0))
-    power, alarms = np.cumsum(p[order])[:-1], np.cumsum(q[order])[:-1]
+    power = np.cumsum(p[order])[:-1]
+    alarms = np.cumsum(q[order])[:-1]
     inside = (power > 1e-12) & (alarms < 1 - 1e-12)
     return float((ndtri(power[inside]) - ndtri(alarms[inside])).max())
 
@@ -158,8 +159,10 @@ def worst_law(right: int, r: int, m: int, mu: float) -> np.ndarray:
     """[r + 1] the law of C with the greatest P[C >= right] that fifteen tangents of G_mu allow:
     a linear program.
     """
-    tangents, c = np.linspace(0, 5 * mu + mu * mu, 15), np.arange(1, r + 1)
-    rows, limits = [], []
+    tangents = np.linspace(0, 5 * mu + mu * mu, 15)
+    c = np.arange(1, r + 1)
+    rows = []
+    limits = []
     for k, epsilon in enumerate(tangents):
         block = np.zeros((r + 1, r + 1 + 15 * r))
         block[c - 1, c], block[c - 1, c - 1] = c, -math.exp(epsilon) * (r - c + 1)
@@ -178,7 +181,8 @@ def test_the_worst_of_all_laws_does_not_beat_the_bound_for_gdp_and_comes_near_it
     right: int, r: int, m: int
 ) -> None:
     law = worst_law(right, r, m, 1.0)
-    mu, truth = mu_of(law, m), float(law[right:].sum())
+    mu = mu_of(law, m)
+    truth = float(law[right:].sum())
     assert not bounds.refuses(right, r, m, mu, truth * (1 - 1e-9))
     assert bounds.refuses(right, r, m, mu, 1.5 * truth)
 
@@ -188,10 +192,8 @@ def test_the_worst_of_all_laws_does_not_beat_the_bound_for_gdp_and_comes_near_it
 
 
 def test_the_surest_are_guessed() -> None:
-    scores, inside = (
-        np.array([3.0, -1.0, 0.5, 9.0, -4.0]),
-        np.array([True, False, True, False, True]),
-    )
+    scores = np.array([3.0, -1.0, 0.5, 9.0, -4.0])
+    inside = np.array([True, False, True, False, True])
     assert right_guesses(scores, inside, 2, 1) == 1
     assert right_guesses(scores, inside, 0, 2) == 1
 

@@ -56,7 +56,8 @@ def test_mistakes_are_counted_by_trial() -> None:
 
 
 def test_a_sum_tells_more_than_one_answer() -> None:
-    one, limit = event_of(*response(1.0)), Claimed("epsilon", 4.0)
+    one = event_of(*response(1.0))
+    limit = Claimed("epsilon", 4.0)
     together = event_of_sum(one, 4, limit, 2500, 0.95)
     assert together.expected(limit, 2500, 0.95) > 2 * one.expected(ONE, 10_000, 0.95)
 
@@ -114,7 +115,8 @@ def test_the_law_is_the_mechanisms(heads: tuple[Model, Model, np.ndarray]) -> No
 # ------------------------------------------------------------------
 
 
-N, WIDTH = 90, 4
+N = 90
+WIDTH = 4
 
 
 def trained(
@@ -148,9 +150,11 @@ def test_a_name_goes_where_it_is_meant_to_and_looks_like_others(like: str) -> No
 @pytest.mark.parametrize("relation", ["add_remove", "substitute"])
 def test_an_edit_is_within_one_k(relation: str) -> None:
     model = trained(members=3, relation=relation)
-    records, config = model.problem.dataset.train, model.problem.settings.ensemble
+    records = model.problem.dataset.train
+    config = model.problem.settings.ensemble
     other = unit_edited(model.problem, records, 5)
-    gone, come = set(records.units) - set(other.units), set(other.units) - set(records.units)
+    gone = set(records.units) - set(other.units)
+    come = set(other.units) - set(records.units)
     assert gone == {records.units[5]}
     assert len(come) == (relation == "substitute")
     moved = assign_shards(np.array([*gone, *come]), config)

@@ -253,7 +253,8 @@ class PrivateQuantiles(Measurement):
     """Takes a range from the records' own quantiles."""
 
     def draw(self, wanted: TableValues, source: Randomness) -> Any:
-        told, ends = super().draw(wanted, source), np.quantile(wanted.numbers["x"], (0.01, 0.99))
+        told = super().draw(wanted, source)
+        ends = np.quantile(wanted.numbers["x"], (0.01, 0.99))
         return replace(told, ranges={**told.ranges, "x": tuple(ends.tolist())})
 
 

@@ -34,7 +34,8 @@ def test_the_curve_counts_by_hand() -> None:
 def test_area_and_its_variance() -> None:
     roc = drawn(0)
     assert roc.area == pytest.approx(roc_auc_score(roc.member, roc.scores))
-    a, b = roc.scores[roc.member][:, None], roc.scores[~roc.member][None]
+    a = roc.scores[roc.member][:, None]
+    b = roc.scores[~roc.member][None]
     wins = (a > b) + 0.5 * (a == b)
     # DeLong, in so many words, and two records more on each side
     more = [[*wins.mean(axis), 0, 1] for axis in (1, 0)]
@@ -60,7 +61,8 @@ def test_limits_cover() -> None:
 
 @pytest.mark.parametrize(("members", "others"), [(1, 10), (3, 100)])
 def test_limits_cover_with_few_records_and_ties(members: int, others: int) -> None:
-    rng, missed = np.random.default_rng(0), {"labels": 0, "constant": 0, "normal": 0}
+    rng = np.random.default_rng(0)
+    missed = {"labels": 0, "constant": 0, "normal": 0}
     for _ in range(200):
         size = members + others
         scores = {

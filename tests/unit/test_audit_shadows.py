@@ -53,7 +53,9 @@ def test_every_record_is_in_half_of_the_models_and_units_stay_together() -> None
     assert (sides.sum(axis=0) == 100).all()
     assert (sides[:, :180].reshape(200, 60, 3).all(axis=2) == sides[:, 0:180:3]).all()
     assert abs(sides[::2].mean() - 0.5) < 0.02
-    one, other = sides[::2, 0], sides[::2, 3]  # two units: their coins are independent
+    # two units: their coins are independent
+    one = sides[::2, 0]
+    other = sides[::2, 3]
     assert abs((one == other).mean() - 0.5) < 0.2
 
 
@@ -134,7 +136,8 @@ def failing(
     monkeypatch: pytest.MonkeyPatch, at: tuple[int, ...], error: BaseException
 ) -> list[int]:
     """Training fails at these calls; the calls that were made."""
-    fit, calls = shadows.fit, list[int]()
+    fit = shadows.fit
+    calls = list[int]()
 
     def trained(problem: Problem) -> object:
         calls.append(len(calls) + 1)

@@ -48,7 +48,8 @@ def gaussians(
 
 
 def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
-    rng, mu = np.random.default_rng(0), gaussian_mu(CLOSE.eps, CLOSE.delta)
+    rng = np.random.default_rng(0)
+    mu = gaussian_mu(CLOSE.eps, CLOSE.delta)
     outcomes = [gaussians(mu, CLOSE, rng, releases=1_000).outcome for _ in range(20)]
     assert outcomes.count(Outcome.VIOLATED) <= 3
     wide = gaussians(6 * mu, CLOSE, rng, looks=5)
@@ -57,10 +58,8 @@ def test_a_claim_that_is_exactly_right_is_seldom_called_violated() -> None:
 
 
 def test_what_is_not_claimed_is_reported() -> None:
-    rng, void = (
-        np.random.default_rng(0),
-        replace(CLOSE, assumptions=(not_held("noise_from_recorded_seed"),)),
-    )
+    rng = np.random.default_rng(0)
+    void = replace(CLOSE, assumptions=(not_held("noise_from_recorded_seed"),))
     finding = gaussians(5.0, void, rng)
     assert finding.outcome is Outcome.REPORTED
     assert "simulation" in finding.meaning
@@ -107,7 +106,8 @@ def test_nothing_given_out_is_nothing_tested() -> None:
 
 
 def forget_sets(records: int = 4, public: bool = False, labels: int = 3) -> ForgetSets:
-    rng, n = np.random.default_rng(0), 60
+    rng = np.random.default_rng(0)
+    n = 60
     train = make_records(rng.normal(size=(n, 3)), np.arange(n) % labels, public=[public] * n)
     families = np.where(np.arange(n) < 2, "twins", train.ids)
     return ForgetSets(train, families, records, trials=2, seed=0)

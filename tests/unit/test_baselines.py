@@ -79,7 +79,8 @@ def test_labels_flip_at_the_closed_form_rate_public_ones_never(
 ) -> None:
     """Each wrong class takes 1 in e^eps + C - 1; the draws are the seed's."""
     monkeypatch.setattr(baselines, "train_sgd", lambda bench, records: records.labels)
-    epsilon, n = 1.0, 60_000
+    epsilon = 1.0
+    n = 60_000
     here = bench_of(make_training(), clouds(n=n, classes=3), 3)
     here = replace(
         here, records=replace(here.records, public=np.arange(len(here.records)) % 10 == 0)

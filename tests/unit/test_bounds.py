@@ -73,7 +73,8 @@ def test_an_empty_interval_holds_everything() -> None:
 
 
 def test_operations() -> None:
-    a, b = Interval(tensor(-3, 1), tensor(2, 4)), Interval(tensor(-1, 0), tensor(1, 5))
+    a = Interval(tensor(-3, 1), tensor(2, 4))
+    b = Interval(tensor(-1, 0), tensor(1, 5))
     assert (a - b).lower.tolist() == [-4, -4]
     assert (a - b).upper.tolist() == [3, 4]
     assert a.magnitude().tolist() == [3, 4]
@@ -153,7 +154,8 @@ def test_a_start_is_the_point_in_memory_of_its_own() -> None:
 
 
 def test_a_copy_is_checked_again() -> None:
-    box, cpu = around(), torch.device("cpu")
+    box = around()
+    cpu = torch.device("cpu")
     wide = box.to(cpu, torch.float64)
     assert isinstance(wide.bounds["0.bias"], Interval)
     assert wide.nominal["0.bias"].dtype == wide.upper["0.bias"].dtype == torch.float64
@@ -177,17 +179,20 @@ def exact_linear(x: Interval, w: Interval, b: Interval) -> tuple[list[Fraction],
     """Bounds of each output in rational arithmetic, for the numbers as given. x [1, n, in], w
     [1, out, in], b [1, out].
     """
-    lows, highs = [], []
+    lows = []
+    highs = []
     for s in range(x.shape[1]):
         for j in range(w.shape[1]):
-            low, high = Fraction(b.lower[0, j].item()), Fraction(b.upper[0, j].item())
+            low = Fraction(b.lower[0, j].item())
+            high = Fraction(b.upper[0, j].item())
             for i in range(w.shape[2]):
                 ends = [
                     Fraction(t[0, s, i].item()) * Fraction(v[0, j, i].item())
                     for t in (x.lower, x.upper)
                     for v in (w.lower, w.upper)
                 ]
-                low, high = low + min(ends), high + max(ends)
+                low = low + min(ends)
+                high = high + max(ends)
             lows.append(low)
             highs.append(high)
     return lows, highs
@@ -222,7 +227,8 @@ def test_linear_forward_holds_the_exact_bounds_and_little_more(
 
 def test_a_relu_that_overwrites_its_input_gives_the_same_bounds() -> None:
     rng = np.random.default_rng(0)
-    inputs, gradient = random_interval(rng, 2, 30, 4), random_interval(rng, 2, 30, 4)
+    inputs = random_interval(rng, 2, 30, 4)
+    gradient = random_interval(rng, 2, 30, 4)
     inputs.lower[:, ::3] = 0.0
     inputs.upper[:, ::3] = inputs.upper[:, ::3].abs()
     inputs.upper[:, ::6] = 0.0  # where the derivative changes
@@ -388,7 +394,9 @@ def test_a_layer_used_twice_counts_twice() -> None:
 
 
 def test_shared_parameters_are_refused() -> None:
-    shared, tied, other = linear(), linear(), linear()
+    shared = linear()
+    tied = linear()
+    other = linear()
     tied.weight = other.weight
     for head in (nn.Sequential(shared, nn.ReLU(), shared), nn.Sequential(tied, nn.ReLU(), other)):
         with pytest.raises(ConfigError, match=r"^model: "):
@@ -415,7 +423,8 @@ def setting(
 ):  # type: ignore[no-untyped-def]
     rng = np.random.default_rng(3)
     head = make_head(make_training(loss=loss), 6, classes, hidden)
-    x, y = torch.from_numpy(rng.normal(size=(n, 6))), torch.from_numpy(rng.integers(0, classes, n))
+    x = torch.from_numpy(rng.normal(size=(n, 6)))
+    y = torch.from_numpy(rng.integers(0, classes, n))
     return rng, head, Network.from_head(head, loss, classes, products), x, y
 
 
@@ -434,13 +443,15 @@ def test_two_layers_by_hand() -> None:
         n: Interval(*(torch.full((1, *shapes[n]), e, dtype=torch.float64) for e in pair))
         for n, pair in ends.items()
     }
-    x, y = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
+    x = torch.ones(1, 1, dtype=torch.float64)
+    y = torch.zeros(1, dtype=torch.int64)
     logits = network.bound_logits(x, box, rounding(0))
     # The hidden value lies in [1/4, 7/4]; f in [-3/8 * 7/4 - 1/2, 1/8 * 7/4 + 1/4].
     assert logits.lower.item() == pytest.approx(-1.15625, abs=1e-13)
     assert logits.upper.item() == pytest.approx(0.46875, abs=1e-13)
     last, first = network.factors(x, y, box, rounding(0))
-    low, high = 1 / (1 + np.exp(1.15625)), 1 / (1 + np.exp(-0.46875))
+    low = 1 / (1 + np.exp(1.15625))
+    high = 1 / (1 + np.exp(-0.46875))
     assert (last.output_gradient.lower.item(), last.output_gradient.upper.item()) == pytest.approx(
         (low, high), abs=1e-13
     )
@@ -468,7 +479,8 @@ def test_the_two_class_head_is_never_looser_than_two_logits() -> None:
 
 def test_expand_is_the_gradient_in_both_rows() -> None:
     _, _, network, _, _ = setting("cross_entropy", 2, (5,))
-    lower, upper = torch.tensor([[[-1, 2]]]), torch.tensor([[[3, 5]]])
+    lower = torch.tensor([[[-1, 2]]])
+    upper = torch.tensor([[[3, 5]]])
     low, high = network.expand_gradient_to_both_rows("2.weight", lower, upper)
     assert low.tolist() == [[[-3, -5], [-1, 2]]]
     assert high.tolist() == [[[1, -2], [3, 5]]]

@@ -53,11 +53,10 @@ def of_box(box: Box) -> dict[str, Tensor]:
 
 
 def boxes(relation: str = "add_remove", noise: bool = False, **settings: object) -> Train:
-    training, records = make_training(epochs=3, batch={"count": 2}, **settings), some_records()
-    setup, head = (
-        make_recipe(training, relation, ks=(0, 1, 5), kernel="reference"),
-        make_head(training, 3, 2, (4,)),
-    )
+    training = make_training(epochs=3, batch={"count": 2}, **settings)
+    records = some_records()
+    setup = make_recipe(training, relation, ks=(0, 1, 5), kernel="reference")
+    head = make_head(training, 3, 2, (4,))
 
     def draw(step: int) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(step)
@@ -115,8 +114,12 @@ class Dying:
     """Checkpoints of a process that is killed right after it was offered the state of some step."""
 
     def __init__(self, kept: Checkpoints, step: int) -> None:
-        self.stored, self.step, self.offered = kept, step, 0
-        self.last_state, self.part, self.draw_once = kept.last_state, kept.part, kept.draw_once
+        self.stored = kept
+        self.step = step
+        self.offered = 0
+        self.last_state = kept.last_state
+        self.part = kept.part
+        self.draw_once = kept.draw_once
 
     def save_if_due(self, step: int, tensors: Tensors, is_last_step: bool = False) -> None:
         self.stored.save_if_due(step, tensors, is_last_step)
@@ -151,7 +154,9 @@ def test_killed_after_any_step_it_ends_with_the_same_bits(tmp_path: Path, name: 
 
 
 def test_it_goes_on_and_does_not_begin_anew(tmp_path: Path) -> None:
-    kind, steps, done = KINDS["momentum"], list[int](), list[int]()
+    kind = KINDS["momentum"]
+    steps = list[int]()
+    done = list[int]()
     kind(NO_CHECKPOINTS, lambda at: done.append(at.done))
     whole = done[-1]
     with pytest.raises(Killed):
@@ -246,10 +251,8 @@ def member(setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> 
     "threads", [1, pytest.param(2, marks=pytest.mark.sweep)], ids=["one process", "two processes"]
 )
 def test_members_that_are_done_are_kept(tmp_path: Path, threads: int) -> None:
-    setup, config = (
-        make_recipe(make_training(), declared_size=60, threads=threads),
-        EnsembleConfig(members=3),
-    )
+    setup = make_recipe(make_training(), declared_size=60, threads=threads)
+    config = EnsembleConfig(members=3)
     first = train_members(member, setup, some_records(), config, checkpoints=opened(tmp_path))
     assert [begun for begun, _ in first] == [0, 0, 0]
     for path in (tmp_path / "members/001").iterdir():
@@ -281,7 +284,8 @@ def test_the_last_two_are_kept(tmp_path: Path) -> None:
 
 def test_tensors_may_share_their_memory(tmp_path: Path) -> None:
     """The minimiser's two points are one where no step is needed, as of an empty shard."""
-    x, kept = torch.arange(4.0), opened(tmp_path)
+    x = torch.arange(4.0)
+    kept = opened(tmp_path)
     kept.save_if_due(1, lambda: {"x": x, "y": x, "part": x[:2]})
     state = opened(tmp_path).last_state()
     assert state
@@ -426,7 +430,8 @@ def test_checkpoints_take_no_more_than_a_twentieth_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: float, step: float, size: int
 ) -> None:
     """On a clock of our own: every step takes ``step`` seconds, and every file ``takes``."""
-    now, wrote = [0.0], [0]
+    now = [0.0]
+    wrote = [0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
     kept = opened(tmp_path, every=None)
     kept.last_state()
@@ -489,7 +494,8 @@ def test_a_worker_whose_run_was_killed_ends(tmp_path: Path) -> None:
 def test_a_program_that_is_killed_calls_fit_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
-    records, place = some_records(), tmp_path / "checkpoint"
+    records = some_records()
+    place = tmp_path / "checkpoint"
     settings = {"network": (4,), "ks": 2, "epochs": 5, "lr": 2.0, "clip": 0.06}
     settings |= {"members": members, "declared": agt.Declared(size=60)}
     settings |= {"compute": {"threads": 1, "kernel": "reference", "checkpoint_seconds": 1e-9}}
@@ -499,7 +505,9 @@ def test_a_program_that_is_killed_calls_fit_again(
         each = getattr(model, "members", (model,))
         return [t.numpy() for one in each for t in of_box(one.box).values()]
 
-    whole, save_if_due, left = fit(), CheckpointFolder.save_if_due, [3]
+    whole = fit()
+    save_if_due = CheckpointFolder.save_if_due
+    left = [3]
 
     def dies(
         self: CheckpointFolder, step: int, tensors: Tensors, is_last_step: bool = False

@@ -327,9 +327,11 @@ class TestCurves:
         """In 60 digits, term by term."""
         with mpmath.workdps(60):
             if isinstance(guarantee, GaussianDP):
-                mu, e = mpmath.mpf(guarantee.mu) * mpmath.sqrt(queries), mpmath.mpf(eps)
+                mu = mpmath.mpf(guarantee.mu) * mpmath.sqrt(queries)
+                e = mpmath.mpf(eps)
                 return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
-            e0, d = mpmath.mpf(guarantee.eps), mpmath.mpf(getattr(guarantee, "delta", 0.0))
+            e0 = mpmath.mpf(guarantee.eps)
+            d = mpmath.mpf(getattr(guarantee, "delta", 0.0))
             p = 1 / (1 + mpmath.exp(-e0))
             terms = (
                 mpmath.binomial(queries, j)
@@ -406,7 +408,8 @@ class TestCurves:
 
     def test_a_lot_admitted_alone_has_its_own(self) -> None:
         """What a fresh ledger takes by the lot's own total is not under the filters' curve."""
-        allowance, lot = Allowance(1.0, 1e-5), Lot(PureDP(0.00848), 1000)
+        allowance = Allowance(1.0, 1e-5)
+        lot = Lot(PureDP(0.00848), 1000)
         assert allowance.admits(Cost(), lot)
         alone = Account(
             population="loans",

@@ -21,7 +21,8 @@ from agt.errors import AgtError, DataError
 
 N = 100
 RNG = np.random.default_rng(0)
-NUMERIC, WORDS = {"age": (18.0, 100.0)}, {"town": ("a", "b")}
+NUMERIC = {"age": (18.0, 100.0)}
+WORDS = {"town": ("a", "b")}
 COLUMNS: dict[str, Any] = {
     "age": np.where(RNG.random(N) < 0.1, np.nan, RNG.uniform(0, 120, N)),
     "town": RNG.choice(np.array(["a", "b", "c", "d", ""], dtype=object), N),
@@ -108,7 +109,8 @@ def test_a_table_in_blocks_is_the_table(
 def test_vectors_in_blocks_are_the_vectors(
     tmp_path: Path, small: Callable[[], None], form: str
 ) -> None:
-    path, label = tmp_path / "q.npz", np.arange(N) % 2
+    path = tmp_path / "q.npz"
+    label = np.arange(N) % 2
     if form == "folder":
         path = tmp_path / "q"
         path.mkdir()
@@ -161,7 +163,8 @@ def test_an_array_of_a_folder_that_changes_between_two_passes(
 
 def test_slices_and_indices_are_an_arrays(small: Callable[[], None]) -> None:
     small()
-    x, passes = np.arange(60.0).reshape(30, 2), []
+    x = np.arange(60.0).reshape(30, 2)
+    passes = []
 
     def read() -> Iterator[np.ndarray]:
         passes.append(1)
@@ -194,7 +197,8 @@ def test_flags_of_a_closed_form_are_its_distances(small: Callable[[], None]) -> 
     """Every k of the grid, joined from pieces, against shares compared one by one."""
     from agt.certificates.stability import ClosedFormCertificates
 
-    share, ks = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 7.9, 8.0, 1e12]), (0, 1, 2, 8)
+    share = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 7.9, 8.0, 1e12])
+    ks = (0, 1, 2, 8)
     distance = np.minimum(np.maximum(np.ceil(share) - 1, 0), 2**31).astype(np.int64)
     same = share > 0.1
     parts = [

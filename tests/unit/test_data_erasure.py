@@ -160,7 +160,8 @@ def test_copies_go_from_the_last_on(tmp_path: Path) -> None:
 
 def test_vectors_whose_center_is_public(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    x, label = rng.normal(size=(30, 4)).astype(np.float32), np.arange(30) % 2
+    x = rng.normal(size=(30, 4)).astype(np.float32)
+    label = np.arange(30) % 2
     arrays = {
         "x": x,
         "label": label,

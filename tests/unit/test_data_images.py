@@ -52,7 +52,8 @@ def test_digits_are_the_bundled_ones() -> None:
 
 
 def test_digits_of_other_classes() -> None:
-    swapped, every = Digits(classes=(8, 3)).load(), Digits(classes=None).load()
+    swapped = Digits(classes=(8, 3)).load()
+    every = Digits(classes=None).load()
     plain = Digits().load()
     assert swapped.classes == ("8", "3")
     assert np.array_equal(swapped.train.labels, 1 - plain.train.labels)

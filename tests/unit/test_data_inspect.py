@@ -203,7 +203,8 @@ def test_a_column_that_tells_the_answer_is_named(tmp_path: Path) -> None:
     """Within a label, in bins of a number, and not where the label hardly changes or a column
     has a name for each row.
     """
-    rng, rows = np.random.default_rng(0), 1000
+    rng = np.random.default_rng(0)
+    rows = 1000
     y = rng.permutation(rows) % 2
     columns = {
         "told": np.where(rng.permutation(rows) < 2, "?", np.where(y, "paid late", "in time")),
@@ -231,7 +232,8 @@ def test_dates_and_decimal_commas(tmp_path: Path) -> None:
     """Each value by itself: a date is the days since 1970, a number has the comma that the
     file's form has.
     """
-    days, rows = [f"20{15 + row % 9}-03-0{1 + row % 9}" for row in range(ROWS)], ROWS // 2
+    days = [f"20{15 + row % 9}-03-0{1 + row % 9}" for row in range(ROWS)]
+    rows = ROWS // 2
     columns = table(
         day=days,
         wage=["1.234,50", "99,05"] * rows,
@@ -813,7 +815,8 @@ def test_missing_markers(tmp_path: Path) -> None:
 
 
 def test_flags_and_decimals_of_a_parquet_file_are_what_training_reads(tmp_path: Path) -> None:
-    wage, y = [Decimal(row) / 4 for row in range(1, ROWS + 1)], np.arange(ROWS) % 2 == 0
+    wage = [Decimal(row) / 4 for row in range(1, ROWS + 1)]
+    y = np.arange(ROWS) % 2 == 0
     pq.write_table(pa.table({"wage": wage, "y": y}), tmp_path / "t.parquet")
     inspection = inspect_table(tmp_path / "t.parquet", label="y")
     assert inspection.classes == ("False", "True")

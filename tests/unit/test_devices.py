@@ -52,7 +52,8 @@ class Elsewhere(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
-        to, copies = kwargs.get("device"), func is torch.ops.aten._to_copy.default
+        to = kwargs.get("device")
+        copies = func is torch.ops.aten._to_copy.default
         strangers = [t for t in tensors if not isinstance(t, Elsewhere) and t.dim() > 0]
         if strangers and not copies and func is not torch.ops.aten.copy_.default:
             raise RuntimeError(f"{func}: tensors on two devices")
@@ -235,7 +236,8 @@ def test_a_tensor_left_behind_is_noticed(
 ) -> None:
     """Rules broken on purpose: one makes its zeros on the CPU, one goes through NumPy."""
     training = make_training()
-    setup, head = make_recipe(training, fragment=16, **away), make_head(training, 4, 2, (5,))
+    setup = make_recipe(training, fragment=16, **away)
+    head = make_head(training, 4, 2, (5,))
     bound = LinearRule.nominal
     monkeypatch.setattr(
         LinearRule, "nominal", lambda self, x, point: bound(self, x, point) + torch.zeros(1)

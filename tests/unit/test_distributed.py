@@ -158,7 +158,8 @@ class Echo(Group):
 @pytest.mark.parametrize("kernel", ["reference", "cpu"])
 @pytest.mark.parametrize("counts", [[0, 2], [1, 12], [0, 0]])
 def test_selections_are_made_anew_from_what_processes_kept(kernel: str, counts: list[int]) -> None:
-    rng, wanted = np.random.default_rng(0), torch.tensor(counts)
+    rng = np.random.default_rng(0)
+    wanted = torch.tensor(counts)
     d, x = (
         Interval.point(torch.from_numpy(rng.integers(-9, 9, s).astype(float)))
         for s in ((2, 7, 3), (1, 7, 5))

@@ -41,7 +41,8 @@ def sections(cited: str) -> set[int]:
     """The sections that a citation names: ``1-3`` and ``3b, 3c`` and ``1, 2``."""
     found = set()
     for part in re.findall(r"(\d+)[a-g]?(?:-(\d+))?", cited):
-        first, last = int(part[0]), int(part[1] or part[0])
+        first = int(part[0])
+        last = int(part[1] or part[0])
         found |= set(range(first, last + 1))
     return found
 

@@ -63,7 +63,8 @@ def test_what_is_not_certified_at_k_0_comes_first() -> None:
 
 def test_a_network_of_float32_whose_margins_are_rounding_is_doubted() -> None:
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(10, 4)), np.arange(10) % 2
+    x = rng.normal(size=(10, 4))
+    y = np.arange(10) % 2
     given: dict[str, Any] = {"network": (32,) * 4, "epochs": 1, "lr": 1e-3, "clip": 0.06}
     with pytest.warns(Doubtful) as seen:
         agt.fit(x, y, **given, activation="tanh", dtype="float32", ks=1)
@@ -72,7 +73,8 @@ def test_a_network_of_float32_whose_margins_are_rounding_is_doubted() -> None:
 
 def test_warnings_name_the_line_of_the_user() -> None:
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(200, 2)), np.arange(200) % 2
+    x = rng.normal(size=(200, 2))
+    y = np.arange(200) % 2
     declared = agt.Declared(classes=[0, 1], size=200, features=True, settings=True)
     model = agt.fit(x + 3 * y[:, None], y, declared=declared)
     with warnings.catch_warnings(record=True) as seen:

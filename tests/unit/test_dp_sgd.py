@@ -50,10 +50,13 @@ def one_step(
 ) -> dict[str, Any]:
     """The weights' change after one full-batch step."""
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    model, draws = copy.deepcopy(model), torch.Generator()
+    model = copy.deepcopy(model)
+    draws = torch.Generator()
     draws.manual_seed(0)
-    features, targets = torch.from_numpy(x), torch.from_numpy(y[:, None].astype(float))
-    loss, plan = F.binary_cross_entropy_with_logits, Plan(1.0, 1, noise)
+    features = torch.from_numpy(x)
+    targets = torch.from_numpy(y[:, None].astype(float))
+    loss = F.binary_cross_entropy_with_logits
+    plan = Plan(1.0, 1, noise)
     with dp_sgd._quiet():
         config.descend(model, features, targets, loss, plan, config.batch, draws)
     return {n: (p.detach() - before[n]).numpy() for n, p in model.named_parameters()}
@@ -93,7 +96,8 @@ def test_full_batch_is_the_gaussian_mechanism() -> None:
 
 def test_each_record_is_clipped_to_the_norm_and_summed() -> None:
     x, y = data(30)
-    model, config = head(), make(batch=10.0, clip=2.0)
+    model = head()
+    config = make(batch=10.0, clip=2.0)
     moved = one_step(model, x, y, config)
     total = dict.fromkeys(moved, 0.0)
     clipped = 0
@@ -141,7 +145,8 @@ def test_poisson_batches_have_the_rate() -> None:
 
 def test_a_run_learns_and_repeats_itself() -> None:
     x, y = data(800)
-    model, config = head(), make(batch=200, epochs=5, lr=2.0, clip=1.0)
+    model = head()
+    config = make(batch=200, epochs=5, lr=2.0, clip=1.0)
     before = copy.deepcopy(list(model.parameters()))
     runs = [config.fit(bench(x, y, model), 5.0, 1e-5, seed) for seed in (0, 0, 1)]
     assert all(torch.equal(runs[0][n], runs[1][n]) for n in runs[0])

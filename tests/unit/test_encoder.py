@@ -144,7 +144,8 @@ def test_the_order_of_the_public_records_does_not_show(
 def test_the_number_of_threads_does_not_show(
     dataset: Dataset, config: EncoderConfig, tmp_path: Path
 ) -> None:
-    before, found = torch.get_num_threads(), {}
+    before = torch.get_num_threads()
+    found = {}
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
@@ -230,7 +231,8 @@ def test_a_kept_encoder_that_was_damaged_or_changed_is_an_error(
     config, path = cached(dataset, tmp_path)
     EncoderConfig(epochs=1, hidden=(8,), seed=1, cache_dir=tmp_path).load(dataset)
     (second,) = set(tmp_path.iterdir()) - {path}
-    whole, tensors = path.read_bytes(), load_file(path)
+    whole = path.read_bytes()
+    tensors = load_file(path)
     changed = r"\.safetensors: "
 
     def saved(**others: torch.Tensor) -> bytes:
@@ -355,7 +357,8 @@ def test_nothing_to_train_on(
 def test_the_width_holds_the_gradients_over_the_box(outputs: int) -> None:
     torch.manual_seed(0)
     dense = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, outputs))
-    x, y = torch.randn(6, 4), torch.arange(6) % max(outputs, 2)
+    x = torch.randn(6, 4)
+    y = torch.arange(6) % max(outputs, 2)
     width = gradient_width(dense, x, y, 0.05)
     width.backward()
     assert all(
@@ -413,10 +416,8 @@ def test_robust_pretraining_narrows_boxes(
     widths = []
     for config in (plain, replace(plain, robust=0.3)):
         encoder = config.load(dataset)
-        encoded, head = (
-            encoder.encode(dataset),
-            nn.Sequential(nn.Linear(800, 20), nn.ReLU(), nn.Linear(20, 1)),
-        )
+        encoded = encoder.encode(dataset)
+        head = nn.Sequential(nn.Linear(800, 20), nn.ReLU(), nn.Linear(20, 1))
         assert copy_initial_parameters(head, encoder.head() or {})
         assert dataset.pretrain is not None
         logits = encoder.model(torch.from_numpy(dataset.pretrain.features))[:, 0]

@@ -33,7 +33,9 @@ from agt_cli.unlearn.account import (
 )
 from agt_cli.unlearn.account_md import account_lines, account_markdown, exception_lines
 
-BEFORE, AFTER, LOG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}", f"3:{'c' * 64}"
+BEFORE = f"sha256:{'a' * 64}"
+AFTER = f"sha256:{'b' * 64}"
+LOG = f"3:{'c' * 64}"
 NEWTON = Promise(
     "newton", False, 1.0, 1e-4, False, (Remark("close", {"eps": 1.0, "delta": 1e-4}),),
     (proved("noise_exact"), not_held("residual_depends_on_noise"), declared("marked_public")),
@@ -56,10 +58,8 @@ def made(promise: Promise = NEWTON, **more: Any) -> ErasureReport:
         budget,
     )
     state = StateChange("folder", BEFORE, AFTER, 100, 100 - removed, LOG, 3)
-    stands, void = (
-        (Remark("answers_stand", {"stable": 5, "given": 9, "units": 3}),),
-        (Remark("claim_missing"),),
-    )
+    stands = (Remark("answers_stand", {"stable": 5, "given": 9, "units": 3}),)
+    void = (Remark("claim_missing"),)
     earlier = (Earlier("predict/one", 5, 4, stands, BEFORE), Earlier("certify/two", 0, 1, void))
     sweep = TraceSearch((NOTHING,), (Remark("other_folders"),)) if removed else None
     given = {

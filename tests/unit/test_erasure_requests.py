@@ -28,7 +28,8 @@ WAITING = (
 
 
 def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() -> None:
-    labels, home = np.zeros((4, 10), dtype=int), np.repeat(np.arange(4), 25)
+    labels = np.zeros((4, 10), dtype=int)
+    home = np.repeat(np.arange(4), 25)
     everywhere = spread_requests(4, 4)
     assert everywhere.tolist() == [1, 1, 1, 1]
     assert not answerable(np.zeros_like(labels), labels, everywhere).any()
@@ -36,7 +37,8 @@ def test_one_request_a_shard_takes_an_ensemble_offline_unless_it_is_certified() 
     assert spread_requests(4, 6).tolist() == [2, 2, 1, 1]
 
     def shares(distance: int) -> list[float]:
-        distances, rng = np.full_like(labels, distance), np.random.default_rng(0)
+        distances = np.full_like(labels, distance)
+        rng = np.random.default_rng(0)
         counts = (0, 1, 4, 100)
         return [answered_at_random(distances, labels, home, count, rng) for count in counts]
 

@@ -79,6 +79,7 @@ def test_settings_reach_the_training_and_a_wrong_one_is_a_value_error() -> None:
 def test_margins_say_what_is_predicted() -> None:
     for y in (Y, np.arange(80) % 3):
         estimator = agt.CertifiedClassifier().fit(X, y)
-        scores, labels = estimator.decision_function(X), estimator.predict(X)
+        scores = estimator.decision_function(X)
+        labels = estimator.predict(X)
         told = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         assert (told == labels).all()

@@ -182,7 +182,8 @@ def test_a_tenth_of_the_range_is_the_public_limit(spread: int, counts: bool) -> 
     assert counts_rows(np.random.default_rng(1).permutation(numbers).astype(str)) is counts
 
 
-OWN, ROWS = np.array(["x7", "b2", "k9"]), np.array(["1", "2", "3"])
+OWN = np.array(["x7", "b2", "k9"])
+ROWS = np.array(["1", "2", "3"])
 
 
 @pytest.mark.parametrize(
@@ -247,14 +248,10 @@ def test_what_was_not_held_when_a_run_was_made_does_not_come_to_hold_later() -> 
 
 def test_no_declaration_of_either_assessment_is_lost() -> None:
     """A claim lists what the run declared and what is declared today, each once."""
-    more, other = (
-        declared("marked_public"),
-        declared("size_public", size=80.0, setting="declared.size"),
-    )
-    then, now = (
-        Condition("e", "choices", evidence(SAID, more)),
-        Condition("e", "choices", evidence(SAID, other)),
-    )
+    more = declared("marked_public")
+    other = declared("size_public", size=80.0, setting="declared.size")
+    then = Condition("e", "choices", evidence(SAID, more))
+    now = Condition("e", "choices", evidence(SAID, other))
     (found,) = weaker_conditions([then], [now])
     assert found.evidence.facts == (SAID, more, other)
 
@@ -263,11 +260,9 @@ def test_no_declaration_of_either_assessment_is_lost() -> None:
 def test_ids_of_a_program_that_count_rows_are_said_to_and_are_declared_in_words_alone(
     said: bool,
 ) -> None:
-    x, y, ids = (
-        np.arange(40.0).reshape(20, 2),
-        np.arange(20) % 2,
-        np.random.default_rng(0).permutation(20),
-    )
+    x = np.arange(40.0).reshape(20, 2)
+    y = np.arange(20) % 2
+    ids = np.random.default_rng(0).permutation(20)
     dataset, _ = dataset_from_arrays(
         x, y, Declared(classes=(0, 1), features=True, ids=said), ids=ids
     )

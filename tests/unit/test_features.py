@@ -53,10 +53,8 @@ def dataset(width: int = 6, public: int = 0, seed: int = 0) -> Dataset:
     x = (rng.normal(size=(80, width)) @ mix).astype(np.float32)
     y = np.arange(80) % 2
     flags = [i < public for i in range(60)]
-    train, test = (
-        make_records(x[:60], y[:60], public=flags),
-        make_records(x[60:], y[60:], prefix="t"),
-    )
+    train = make_records(x[:60], y[:60], public=flags)
+    test = make_records(x[60:], y[60:], prefix="t")
     return Dataset("mixed (synthetic)", ClassTarget(("a", "b")), train, test, 60, {}, HELD, HELD)
 
 
@@ -231,7 +229,8 @@ def test_public_rows_that_cannot_be_summed_are_refused() -> None:
 
 
 def test_a_recorded_map_is_the_map() -> None:
-    config, data = FeaturesConfig(map="relu", count=5, whiten=0.5, public="test"), dataset()
+    config = FeaturesConfig(map="relu", count=5, whiten=0.5, public="test")
+    data = dataset()
     made = FeatureMap.from_dataset(config, data)
     again = FeatureMap(config, 6).with_matrices(made.matrices)
     assert again(data.train.features).tobytes() == made(data.train.features).tobytes()
@@ -285,9 +284,11 @@ def tabled(
     width: int = 5, n: int = 40, public: tuple[int, ...] = (), shape: tuple[int, ...] = ()
 ) -> Dataset:
     rng = np.random.default_rng(7)
-    x, y = rng.normal(size=(2 * n, *(shape or (width,)))), np.arange(2 * n) % 2
+    x = rng.normal(size=(2 * n, *(shape or (width,))))
+    y = np.arange(2 * n) % 2
     flags = [i in public for i in range(n)]
-    train, test = make_records(x[:n], y[:n], public=flags), make_records(x[n:], y[n:], prefix="t")
+    train = make_records(x[:n], y[:n], public=flags)
+    test = make_records(x[n:], y[n:], prefix="t")
     return Dataset("made up (synthetic)", ClassTarget(("a", "b")), train, test, n, {}, HELD, HELD)
 
 
@@ -394,7 +395,8 @@ def test_the_order_of_public_rows_their_copies_and_their_precision_do_not_matter
 
 def test_landmarks_read_public_rows_alone_and_never_a_label() -> None:
     public = tuple(range(0, 40, 2))
-    one, other = tabled(public=public), tabled(public=public)
+    one = tabled(public=public)
+    other = tabled(public=public)
     other.train.features[~other.train.public] += 5
     other.train.labels[:] = 1 - other.train.labels
     config = replace(LANDMARKS, public="train")
@@ -481,7 +483,8 @@ def test_a_map_is_asked_for_by_its_name(name: str) -> None:
 
 def test_arrays_take_the_same_maps(tmp_path: Any) -> None:
     data = tabled()
-    x, y = data.train.features, data.train.labels
+    x = data.train.features
+    y = data.train.labels
     flags = np.arange(40) < 30
     marks = {"map": "landmarks", "count": 20, "public": "train"}
     model = agt.fit(x, y, features=marks, public=flags, certificate="erm")

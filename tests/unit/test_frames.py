@@ -58,7 +58,8 @@ def test_a_frame_is_coded_as_a_file_is_and_each_row_alone(tmp_path: Path) -> Non
     assert np.isfinite(COLUMNS(FRAME[:1].assign(age=None, since=None, region=None))).all()
 
 
-EAST, WEST = timezone(timedelta(hours=5)), timezone(timedelta(hours=-3))
+EAST = timezone(timedelta(hours=5))
+WEST = timezone(timedelta(hours=-3))
 OBJECTS = [
     *(1, 2.5, True, "1", None, np.int8(1), np.uint64(2**64 - 1), 2**70, b"1"),
     *(Decimal("1"), Decimal("1.25"), Decimal("10"), date(2024, 1, 1), time(1), timedelta(1)),
@@ -93,7 +94,8 @@ WORDS = [
 def test_no_object_in_a_column_changes_how_another_is_read(
     kind: dict[str, Any], dtype: str
 ) -> None:
-    columns, refused = agt.Columns(**kind, missing="indicator"), 0
+    columns = agt.Columns(**kind, missing="indicator")
+    refused = 0
 
     def coded(*values: object) -> np.ndarray | None:
         try:
@@ -102,7 +104,8 @@ def test_no_object_in_a_column_changes_how_another_is_read(
             return None
 
     for one, other in permutations(OBJECTS, 2):
-        alone, beside = coded(one), coded(one, other)
+        alone = coded(one)
+        beside = coded(one, other)
         assert alone is None or beside is None or (alone == beside).all(), (one, other)
         refused += beside is None
     assert 0.5 < refused / len(OBJECTS) ** 2 < 0.95
@@ -285,7 +288,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_model_without_some_people_is_the_one_that_never_saw_them(kind: dict[str, Any]) -> None:
-    x, y = COLUMNS(FRAME), np.where(Y == "yes", 1, 0)
+    x = COLUMNS(FRAME)
+    y = np.where(Y == "yes", 1, 0)
     declared = agt.Declared(classes=[0, 1], size=300, settings=True, ids=True)
     ids = np.array([f"p{row}" for row in range(300)])
     rest = ~np.isin(ids, ["p3", "p7"])
@@ -322,9 +326,12 @@ def test_a_budget_that_protects_nobody_is_said_before_it_is_spent() -> None:
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_arrays_that_are_edited_after_fitting_change_nothing(listed: bool) -> None:
-    x, names = RNG.normal(size=(80, 3)), np.array([f"p{row}" for row in range(80)])
+    x = RNG.normal(size=(80, 3))
+    names = np.array([f"p{row}" for row in range(80)])
     y = (x[:, 0] > 0) * 1
-    mine, labels, ids = x.copy(), y.copy(), names.copy()
+    mine = x.copy()
+    labels = y.copy()
+    ids = names.copy()
     estimator = agt.CertifiedClassifier(declared=agt.Declared(classes=[0, 1])).fit(
         mine, labels, ids=ids
     )
@@ -346,10 +353,8 @@ def test_one_name_is_no_list_of_them() -> None:
 @pytest.mark.parametrize("kind", [agt.CertifiedClassifier, agt.PrivateClassifier])
 def test_estimators_answer_as_they_were_fitted_whatever_is_set_or_refused_later(kind: Any) -> None:
     numbers = FRAME[["age"]].to_numpy() / 90.0
-    framed, plain = (
-        kind(declared=DECLARED, columns=COLUMNS).fit(FRAME, Y),
-        kind(declared=STATED).fit(numbers, Y),
-    )
+    framed = kind(declared=DECLARED, columns=COLUMNS).fit(FRAME, Y)
+    plain = kind(declared=STATED).fit(numbers, Y)
     for model, own, other in ((framed, FRAME, None), (plain, numbers, COLUMNS)):
         before = model.predict_proba(own)
         model.set_params(declared=agt.Declared(classes=["a", "b", "c"]))

@@ -124,7 +124,8 @@ def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(
 def test_distances_of_votes_are_chosen_as_they_are_and_keys_are_drawn(tmp_path: Path) -> None:
     """Half of the records with as many members certify as far as all of them, unlike a head."""
     here = an_entry("frontier", tmp_path, PUBLIC_BLOBS, OURS)
-    run, members = ("model=linear", "certificate=votes", "training=recipe"), ("ensemble.members=9",)
+    run = ("model=linear", "certificate=votes", "training=recipe")
+    members = ("ensemble.members=9",)
     method = Method(label="votes", run=run, settings=(members,), seeds=("ensemble.key",))
     curve = Curve(here, "ours", method, (), 2)
     own = here.overrides("ours", (*run, *members, "training.chosen_on=data"))

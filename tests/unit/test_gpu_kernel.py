@@ -235,7 +235,8 @@ def test_a_selection_broken_on_purpose_is_noticed(
 ) -> None:
     from agt.kernels import gpu_selection
 
-    cut, level = gpu_selection._keep_smallest, gpu_selection._find_level
+    cut = gpu_selection._keep_smallest
+    level = gpu_selection._find_level
 
     def low(*args: Any) -> Any:
         return level(*args) - 1

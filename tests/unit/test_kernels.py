@@ -63,7 +63,8 @@ def scaled(interval: Interval, size: float = 1.0) -> Interval:
     some 0 as behind a ReLU.
     """
     alive = torch.arange(interval.lower.numel()).view(interval.lower.shape) % 5 != 1
-    lower, upper = interval.lower * size * QUANTA * alive, interval.upper * size * QUANTA * alive
+    lower = interval.lower * size * QUANTA * alive
+    upper = interval.upper * size * QUANTA * alive
     halves = torch.arange(lower.numel()).view(lower.shape) % 7 == 3
     lower = torch.where(halves, lower.floor() + 0.5, lower)
     return Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))
@@ -111,7 +112,8 @@ def test_bound_sums_are_brute_forces(
 ) -> None:
     rng = np.random.default_rng(0)
     for ks, n, outputs, width in SHAPES:
-        d, x = scaled(random_interval(rng, ks, n, outputs), size), inputs(rng, kind, ks, n, width)
+        d = scaled(random_interval(rng, ks, n, outputs), size)
+        x = inputs(rng, kind, ks, n, width)
         low, high = brute(d, x)
         ours = kernel.bound_sum(d, x, "exact")
         for mine, theirs in zip(ours, (low, high), strict=True):
@@ -143,8 +145,12 @@ def test_sums_and_selections_hold_every_nominal_gradient(
     extreme, bit for bit.
     """
     rng = np.random.default_rng(2)
-    n, outputs, width, count = 15, 3, 1 if kind == "bias" else 4, 4
-    d, x = scaled(random_interval(rng, 1, n, outputs), 0.5), inputs(rng, kind, 1, n, width)
+    n = 15
+    outputs = 3
+    width = 1 if kind == "bias" else 4
+    count = 4
+    d = scaled(random_interval(rng, 1, n, outputs), 0.5)
+    x = inputs(rng, kind, 1, n, width)
     lower, upper = (t.numpy().reshape(outputs, width) for t in kernel.bound_sum(d, x, product))
     selector = kernel.start_selection(
         torch.tensor([count]), (outputs,) if x is None else (outputs, width), False, product
@@ -186,8 +192,10 @@ def select_in(
 def brute_selection(d: Interval, x: Interval | None, counts: Sequence[int], capped: bool):  # type: ignore[no-untyped-def]
     low, high = brute(d, x)
     if capped:
-        low, high = np.maximum(low, 0), np.minimum(high, 0)
-    low, high = np.sort(low, axis=1), np.sort(high, axis=1)
+        low = np.maximum(low, 0)
+        high = np.minimum(high, 0)
+    low = np.sort(low, axis=1)
+    high = np.sort(high, axis=1)
     n = d.shape[1]
     greatest = np.stack([low[k, n - c :].sum(axis=0) for k, c in enumerate(counts)])
     least = np.stack([high[k, :c].sum(axis=0) for k, c in enumerate(counts)])
@@ -204,7 +212,8 @@ def test_selections_are_brute_forces(
 ) -> None:
     rng = np.random.default_rng(4)
     counts = (0, 1, 7, 49, 50)
-    d, x = scaled(random_interval(rng, 5, 50, 3)), inputs(rng, kind, 5, 50, 4)
+    d = scaled(random_interval(rng, 5, 50, 3))
+    x = inputs(rng, kind, 5, 50, 4)
     for ours, theirs in zip(
         select_in(kernel, d, x, cuts, counts, capped),
         brute_selection(d, x, counts, capped),
@@ -322,7 +331,8 @@ def test_running_sums_are_exact_up_to_their_last_record(outputs: int) -> None:
     """Beyond 2^53, where float64 would round them: odd values just below the clip level, in more
     records than 2^23.
     """
-    n, value = 2**23 + 1, QUANTA - 1
+    n = 2**23 + 1
+    value = QUANTA - 1
     ones = torch.ones((1, n, 1), dtype=torch.float64)
     d = (ones * value).expand(1, n, outputs)
     kernel = pick_kernel(ComputeConfig(kernel="cpu"))
@@ -333,14 +343,16 @@ def test_running_sums_are_exact_up_to_their_last_record(outputs: int) -> None:
 
 def test_gates_hold_every_product_with_the_derivative(kernel: ReferenceKernel) -> None:
     rng = np.random.default_rng(1)
-    d, x = random_interval(rng, 3, 40, 6), random_interval(rng, 3, 40, 6)
+    d = random_interval(rng, 3, 40, 6)
+    x = random_interval(rng, 3, 40, 6)
     # some bounds at 0 itself, where the derivative is 0
     edges = torch.from_numpy(rng.integers(0, 4, x.shape))
     ends = torch.where(edges == 1, 0.0, x.lower), torch.where(edges == 2, 0.0, x.upper)
     x = Interval(torch.minimum(*ends), torch.maximum(*ends))
     slopes = [torch.where(end > 0, 1.0, 0.0) for end in (x.lower, x.upper)]
     products = torch.stack([end * slope for end in (d.lower, d.upper) for slope in slopes])
-    least, greatest = products.amin(dim=0), products.amax(dim=0)
+    least = products.amin(dim=0)
+    greatest = products.amax(dim=0)
     lower, upper = kernel.products("exact").relu_backward(
         Interval(d.lower.clone(), d.upper.clone()), x
     )
@@ -350,7 +362,8 @@ def test_gates_hold_every_product_with_the_derivative(kernel: ReferenceKernel) -
 
 def test_outward_widens_and_refuses_what_is_not_finite(kernel: ReferenceKernel) -> None:
     rng = np.random.default_rng(2)
-    interval, slack = random_interval(rng, 2, 30, 5), torch.from_numpy(rng.random((2, 30, 1)))
+    interval = random_interval(rng, 2, 30, 5)
+    slack = torch.from_numpy(rng.random((2, 30, 1)))
     widened = kernel.widen_by(interval.lower.clone(), interval.upper.clone(), slack)
     assert torch.equal(widened.lower, interval.lower - slack)
     assert torch.equal(widened.upper, interval.upper + slack)
@@ -515,7 +528,8 @@ class Bent(ReferenceKernel):
     def start_selection(
         self, counts: torch.Tensor, shape: tuple[int, ...], capped: bool, product: str
     ) -> BoundSelection:
-        bend, true = self.bend, super().start_selection(counts, shape, capped, product)
+        bend = self.bend
+        true = super().start_selection(counts, shape, capped, product)
 
         class BentExtremes:
             def update(self, d: Interval, x: Interval | None) -> None:

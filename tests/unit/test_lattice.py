@@ -48,7 +48,9 @@ def test_the_lattice_is_a_power_of_two_that_sigma_alone_decides(sigma: float) ->
 
 def test_the_law_is_that_of_a_rounded_gaussian() -> None:
     """A value far from a multiple, against the continuous law on cells of its own."""
-    value, sigma, cells = 0.123456789, 0.7, 20
+    value = 0.123456789
+    sigma = 0.7
+    cells = 20
     drawn = (noisy(np.full(2000, value), sigma, SeededRandomness(5)) - value) / sigma
     edges = norm.ppf(np.linspace(0, 1, cells + 1)[1:-1])
     counts = np.bincount(np.searchsorted(edges, drawn), minlength=cells)
@@ -74,7 +76,8 @@ def test_the_last_digits_tell_nothing_and_those_of_floating_point_do() -> None:
     """Noise added in floating point shows what it was added to: sums near 3/4 end at 2^-53
     (Mironov 2012).
     """
-    sigma, values = 0.01, (0.0, 0.75)
+    sigma = 0.01
+    values = (0.0, 0.75)
     floats = [value + sigma * np.random.default_rng(2).normal(size=500) for value in values]
     exact = [noisy(np.full(500, value), sigma, SeededRandomness(2)) for value in values]
     assert [bool(np.fmod(drawn, 2.0**-53).any()) for drawn in floats] == [True, False]
@@ -85,7 +88,8 @@ def test_draws_are_the_same_whatever_the_value() -> None:
     """A seed's noise moves with the value by whole steps: digits are drawn before it is looked
     at.
     """
-    values, sigma = np.random.default_rng(3).normal(size=300), 0.2
+    values = np.random.default_rng(3).normal(size=300)
+    sigma = 0.2
     one, two = (noisy(values + shift, sigma, SeededRandomness(4)) for shift in (0.0, 0.37))
     assert np.abs(two - one - 0.37).max() <= 1.01 * step_of(sigma)
 

@@ -215,10 +215,8 @@ def test_data_as_it_was_before_an_erasure_is_closed(tmp_path: Path) -> None:
     """Whatever is put back, and whichever of the states in between the ledger never saw."""
     with new(tmp_path) as ledger:
         ledger.debit(charge(), 1)
-        later, latest = (
-            AdmittedTable("loans", "1" * 32, before=(DATA,)),
-            AdmittedTable("loans", "3" * 32),
-        )
+        later = AdmittedTable("loans", "1" * 32, before=(DATA,))
+        latest = AdmittedTable("loans", "3" * 32)
         for _ in range(2):
             ledger.admit(later)
         assert [entry.kind for entry in ledger.entries()].count("admit") == 2, "once each"
@@ -332,7 +330,8 @@ def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:
 
 
 def test_other_populations_have_no_names_in_common_by_chance() -> None:
-    salt, found = "5a" * 32, Counter[bool]()
+    salt = "5a" * 32
+    found = Counter[bool]()
     for trial in range(40):
         one, two = (
             named([f"{side} {trial} {number}" for number in range(400)], side) for side in "ab"
@@ -347,7 +346,8 @@ def test_other_populations_have_no_names_in_common_by_chance() -> None:
 
 def test_answers_are_kept_once_and_given_again(tmp_path: Path) -> None:
     with new(tmp_path) as one, Ledger.open(one.path) as two:
-        first, second = one.debit(charge(), 3), two.debit(charge(), 3)
+        first = one.debit(charge(), 3)
+        second = two.debit(charge(), 3)
         a, b, c, d = keys(4)
         assert one.answer(first, {a: 1, b: 0}) == {a: 1, b: 0}
         assert two.answer(second, {b: 1, c: 1}) == {b: 0, c: 1}, "whoever keeps it first"
@@ -641,7 +641,8 @@ def test_without_one_an_older_copy_passes_and_that_is_said(tmp_path: Path) -> No
 def test_a_ledger_that_went_another_way_than_its_head_is_refused(tmp_path: Path) -> None:
     head = tmp_path / "away" / "loans.head"
     path = lots(tmp_path, head=head)
-    older, older_head = path.read_bytes(), head.read_bytes()
+    older = path.read_bytes()
+    older_head = head.read_bytes()
     with Ledger.open(path) as ledger:
         ledger.debit(charge(), 5)
     newer_head = head.read_bytes()
@@ -683,7 +684,8 @@ def test_a_torn_write_of_the_head_leaves_the_one_before(tmp_path: Path) -> None:
     path = lots(tmp_path, head=head)
     with Ledger.open(path) as ledger:
         second = HeadFile(head, ledger.entries()[0].hash)
-    whole, counts = head.read_bytes(), []
+    whole = head.read_bytes()
+    counts = []
     for block in (0, 4096):
         head.write_bytes(whole[: block + 90] + bytes(30) + whole[block + 120 :])
         counts.append(second.read().count)
@@ -730,7 +732,8 @@ def test_another_ledger_s_head_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_head_moves_and_the_old_one_knows(tmp_path: Path) -> None:
-    old, late = tmp_path / "old.head", tmp_path / "stick"
+    old = tmp_path / "old.head"
+    late = tmp_path / "stick"
     late.mkdir()
     path = lots(tmp_path, head=old)
     older = path.read_bytes()
@@ -841,7 +844,8 @@ def test_a_second_head_is_not_moved_to_no_place(tmp_path: Path) -> None:
 
 
 def test_a_head_that_is_there_is_not_lost(tmp_path: Path) -> None:
-    head, late = tmp_path / "away" / "loans.head", tmp_path / "late.head"
+    head = tmp_path / "away" / "loans.head"
+    late = tmp_path / "late.head"
     path = lots(tmp_path, head=head)
     older = path.read_bytes()
     with Ledger.open(path) as ledger:
@@ -855,7 +859,8 @@ def test_a_head_that_is_there_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_a_moved_head_stands_in_every_claim_and_the_old_one_may_stay_behind(tmp_path: Path) -> None:
-    old, late = tmp_path / "away" / "loans.head", tmp_path / "late.head"
+    old = tmp_path / "away" / "loans.head"
+    late = tmp_path / "late.head"
     path = lots(tmp_path, head=old)
     with Ledger.open(path) as ledger:
         ledger.move_head(late)
@@ -869,7 +874,8 @@ def test_a_moved_head_stands_in_every_claim_and_the_old_one_may_stay_behind(tmp_
 
 
 def test_given_another_place_both_heads_are_moved(tmp_path: Path) -> None:
-    head, copy = tmp_path / "away" / "loans.head", tmp_path / "copy.head"
+    head = tmp_path / "away" / "loans.head"
+    copy = tmp_path / "copy.head"
     path = lots(tmp_path, head=head)
     copy.write_bytes(head.read_bytes())
     with Ledger.open(path, copy) as ledger:

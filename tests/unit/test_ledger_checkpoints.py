@@ -77,11 +77,13 @@ def forged(path: Path, **body: Any) -> Entry:
 
 @pytest.mark.parametrize("second", [True, False])
 def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second: bool) -> None:
-    chance, path = random.Random(second), tmp_path / "loans.ledger"
+    chance = random.Random(second)
+    path = tmp_path / "loans.ledger"
     new(
         tmp_path, head=tmp_path / "a" / "loans.head" if second else None, population=people(0.9)
     ).close()
-    lots, answers = [], dict[bytes, int]()
+    lots = []
+    answers = dict[bytes, int]()
     for step in range(60):
         with Ledger.open(path) as ledger:  # each time anew
             what = chance.choice(["debit", "debit", "answer", "answer", "table", "head"])
@@ -97,7 +99,8 @@ def test_what_is_opened_is_what_the_whole_chain_comes_to(tmp_path: Path, second:
                 ledger.move_head(tmp_path / f"{step}.head")
     with Ledger.open(path) as short, Ledger.open(path) as whole:
         whole.verify()
-        ours, theirs = short.book, whole.book
+        ours = short.book
+        theirs = whole.book
         assert theirs.kind_counts["checkpoint"] >= 5
         assert (
             sum(ours.kind_counts.values())
@@ -196,7 +199,9 @@ def test_a_forged_checkpoint_is_not_believed_where_there_is_a_second_head(tmp_pa
 def test_a_forged_checkpoint_that_forgets_a_move_and_names_a_head_of_its_own_is_not_believed(
     tmp_path: Path,
 ) -> None:
-    first, second, hers = tmp_path / "away" / "a.head", tmp_path / "b.head", tmp_path / "hers.head"
+    first = tmp_path / "away" / "a.head"
+    second = tmp_path / "b.head"
+    hers = tmp_path / "hers.head"
     path = busy(tmp_path, first)
     with Ledger.open(path) as ledger:
         ledger.move_head(second)

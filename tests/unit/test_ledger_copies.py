@@ -137,7 +137,8 @@ def test_the_copy_of_a_killed_process_is_removed_and_a_living_one_s_is_not(
     tmp_path: Path, temporary: Path
 ) -> None:
     new(tmp_path).close()
-    path, home = tmp_path / "loans.ledger", temporary / f"agt-{os.getuid()}"
+    path = tmp_path / "loans.ledger"
+    home = temporary / f"agt-{os.getuid()}"
     if not (process := os.fork()):
         ledger = Ledger.open(path, writing=False)
         assert ledger

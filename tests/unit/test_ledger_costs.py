@@ -20,7 +20,8 @@ def test_responses_are_as_gaussian_as_the_best_of_all_tests_says(eps: float, siz
     """Against every sequence of answers, likeliest first: no test of it goes beyond the curve,
     and one reaches it.
     """
-    chance, outcomes = 1 / (1 + math.exp(-eps)), list(product((0, 1), repeat=size))
+    chance = 1 / (1 + math.exp(-eps))
+    outcomes = list(product((0, 1), repeat=size))
     sides = [
         [math.prod(p if bit else 1 - p for bit in bits) for bits in outcomes]
         for p in (chance, 1 - chance)

@@ -101,7 +101,8 @@ def test_a_file_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
 def test_any_flipped_byte_is_found_or_means_nothing(tmp_path: Path) -> None:
     whole = filled(tmp_path).read_bytes()
     with Ledger.open(tmp_path / "loans.ledger") as ledger:
-        head, kept = ledger.book.last.head, ledger.stored(keys(4))
+        head = ledger.book.last.head
+        kept = ledger.stored(keys(4))
     path = tmp_path / "flipped" / "loans.ledger"
     path.parent.mkdir()
     for place in range(0, len(whole), 97):
@@ -194,10 +195,8 @@ def test_another_ledger_s_log_is_not_taken_for_its_own(tmp_path: Path) -> None:
     """SQLite takes it; what comes of it is a broken chain, or, where all of it was in the log,
     the other ledger.
     """
-    one, two = (
-        killed(tmp_path / "one", tmp_path / "one.head"),
-        filled(tmp_path / "two", tmp_path / "two.head"),
-    )
+    one = killed(tmp_path / "one", tmp_path / "one.head")
+    two = filled(tmp_path / "two", tmp_path / "two.head")
     with Ledger.open(two) as ledger:
         for _ in range(40):
             ledger.debit(charge(1e-4), 1)

@@ -47,7 +47,8 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
     alone would make it fail.
     """
     with new(tmp_path) as one, Ledger.open(one.path) as two:
-        inside, sizes = threading.Event(), list[int]()
+        inside = threading.Event()
+        sizes = list[int]()
 
         def other() -> None:
             inside.wait(10)
@@ -115,7 +116,8 @@ def traced(folder: Path, broken: str = "") -> list[tuple[str, str]]:
 
 def test_a_debit_is_synced_then_its_head_is_before_it_returns(tmp_path: Path) -> None:
     calls = traced(tmp_path)
-    log, head = "loans.ledger-wal", "away.head"
+    log = "loans.ledger-wal"
+    head = "away.head"
     kinds = [
         ("write" if call == "pwrite64" else "sync", name)
         for call, name in calls

@@ -65,7 +65,8 @@ def setting_of(
     ],
 )
 def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
-    kind, data = LinearLoss.from_settings(training(loss=loss), classes), examples(classes=classes)
+    kind = LinearLoss.from_settings(training(loss=loss), classes)
+    data = examples(classes=classes)
     theta = torch.randn(
         kind.outputs,
         5,
@@ -73,7 +74,8 @@ def test_unclamped_gradients_are_autograd_s(loss: str, classes: int) -> None:
         generator=torch.Generator().manual_seed(0),
         requires_grad=True,
     )
-    x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
+    x = torch.from_numpy(data.features)
+    y = torch.from_numpy(data.labels)
     logits = x @ theta.T
     if loss == "cross_entropy":
         value = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
@@ -149,7 +151,8 @@ def test_other_orders_and_shapes_stay_within_the_stated_rounding(shares: int, av
     config = training(
         epochs=60, lr=1.9, batch={"count": shares, "normalizer": 50.0 / shares, "n_max": 70}
     )
-    data, setup = examples(width=40), make_recipe(config)
+    data = examples(width=40)
+    setup = make_recipe(config)
     base = train_linear(setup, data, average=average)
     gaps = []
     for seed in range(10):
@@ -196,13 +199,12 @@ def test_more_records_than_n_max_stop_the_run() -> None:
     ("loss", "classes", "clip"), [("binary_cross_entropy", 2, 1.0), ("cross_entropy", 3, 1.0)]
 )
 def test_the_minimiser_is_another_solver_s(loss: str, classes: int, clip: float) -> None:
-    config, data = training(loss=loss, weight_decay=0.02, clip=clip), examples(classes=classes)
+    config = training(loss=loss, weight_decay=0.02, clip=clip)
+    data = examples(classes=classes)
     found = train_erm(make_recipe(config, classes=classes), data, 1e-8)
-    x, y, outputs = (
-        torch.from_numpy(data.features),
-        torch.from_numpy(data.labels),
-        found.loss.outputs,
-    )
+    x = torch.from_numpy(data.features)
+    y = torch.from_numpy(data.labels)
+    outputs = found.loss.outputs
 
     def value(flat: np.ndarray) -> float:
         theta = torch.from_numpy(flat).reshape(outputs, 5)

@@ -39,8 +39,10 @@ def test_the_truth_lies_between_certificate_and_attack(tmp_path: Path, relation:
     assert (few["attacked"].to_numpy() == larger["attacked"].to_numpy()).all()
     if relation == "remove":
         model = entry.model("ours", [])
-        queries, train = model.problem.dataset.test.features[:4], model.problem.dataset.train
-        nominal, least = model.predict(queries), np.full(4, 7)
+        queries = model.problem.dataset.test.features[:4]
+        train = model.problem.dataset.train
+        nominal = model.predict(queries)
+        least = np.full(4, 7)
         for kept in product([False, True], repeat=6):
             other = retrained(model.problem, train.take(np.array(kept)), (0,)).predict(queries)
             least = np.where(other != nominal, np.minimum(least, 6 - sum(kept)), least)
@@ -51,8 +53,10 @@ def test_the_truth_lies_between_certificate_and_attack(tmp_path: Path, relation:
 def test_the_attack_goes_by_the_records_gradients(tmp_path: Path) -> None:
     """Of a linear head on one logit: residual times inner product, towards the query's label."""
     model: Any = Runs(tmp_path, (), Console(quiet=True)).model((*FEW, *MINIMISED), "one logit")
-    records, queries = model.problem.dataset.train, model.problem.dataset.test.features
-    phi, weight = model.phi(records.features), model.trained.weight.numpy()
+    records = model.problem.dataset.train
+    queries = model.problem.dataset.test.features
+    phi = model.phi(records.features)
+    weight = model.trained.weight.numpy()
     for query in (queries[:1], queries[1:2]):
         label = torch.from_numpy(model.predict(query))
         found = influences(model, records, query, label) / 2e-4

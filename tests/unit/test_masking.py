@@ -22,10 +22,8 @@ from agt.unlearning.newton import joint_epsilon, promise_after_removal
 from agt.unlearning.sentences import Remark
 from agt_cli.verify.erasure import check_promise
 
-SQUARES, OUTPUT = (
-    RemovalConfig(loss="least_squares", masking="none", sigma=0.0),
-    RemovalConfig(masking="output", sigma=0.1),
-)
+SQUARES = RemovalConfig(loss="least_squares", masking="none", sigma=0.0)
+OUTPUT = RemovalConfig(masking="output", sigma=0.1)
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.5, 0.99])
@@ -75,22 +73,19 @@ def test_a_state_promises_what_it_has(spent, tolerance):
     """Served and retrained as far apart as two gradients let them be, every threshold: nothing
     tells more.
     """
-    config, strength = (
-        RemovalConfig(masking="output", sigma=0.3, delta=1e-3, tolerance=tolerance),
-        4.0,
-    )
+    config = RemovalConfig(masking="output", sigma=0.3, delta=1e-3, tolerance=tolerance)
+    strength = 4.0
     residual = spent * removal_budget(config, strength)
-    made, mu = (
-        promise_after_removal(config, residual, strength),
-        (residual + tolerance) / (strength * config.sigma),
-    )
+    made = promise_after_removal(config, residual, strength)
+    mu = (residual + tolerance) / (strength * config.sigma)
     assert gaussian_delta(made.eps, mu) <= config.delta
     assert made.eps == 0 or gaussian_delta(made.eps * 0.9999, mu) > config.delta, (
         "and nothing is given away"
     )
     assert made.eps <= config.eps
     # from the minimiser, on its two sides
-    served, anew = residual / strength, -tolerance / strength
+    served = residual / strength
+    anew = -tolerance / strength
     for threshold in np.linspace(-3, 3, 200):
         above, below = (ndtr((mean - threshold) / config.sigma) for mean in (served, anew))
         assert above <= math.exp(made.eps) * below + config.delta
@@ -113,7 +108,9 @@ def test_squares_lie_within_their_distance_of_training_anew(residual):
     """Both stop anywhere their gradients allow; where no record curves the loss they are as far
     apart as is said.
     """
-    config, strength, rng = replace(SQUARES, tolerance=1e-3), 5.0, np.random.default_rng(0)
+    config = replace(SQUARES, tolerance=1e-3)
+    strength = 5.0
+    rng = np.random.default_rng(0)
     within = promise_after_removal(config, residual, strength).within
     for records in (0, 1, 5):
         rows = rng.normal(size=(records, 3)) / 2

@@ -68,7 +68,8 @@ def test_no_neighbour_moves_all_counts_by_more_and_some_by_nearly_as_much(
 ) -> None:
     mechanism = Measurement(0.5, 1e-5, RelationConfig(relation, unit_rows))
     claimed = mechanism.sigma(2, 2) * weights_budget(0.5, 5e-6).mu
-    others, worst = [ROWS[at] for at in RNG.integers(len(ROWS), size=400)] + ROWS, 0.0
+    others = [ROWS[at] for at in RNG.integers(len(ROWS), size=400)] + ROWS
+    worst = 0.0
     for at in range(60):
         one, two = (
             [
@@ -97,13 +98,16 @@ def test_no_neighbour_moves_all_counts_by_more_and_some_by_nearly_as_much(
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit_rows", [1, 4])
 def test_what_one_unit_alone_has_is_told_as_rarely_as_is_paid_for(unit_rows: int) -> None:
-    delta, columns, draws = 0.2, 3, 400
+    delta = 0.2
+    columns = 3
+    draws = 400
     mechanism = Measurement(1.0, delta, RelationConfig("add_remove", unit_rows))
     words = {
         f"c{at}": np.array([f"only{row}" for row in range(unit_rows)], dtype=object)
         for at in range(columns)
     }
-    alone, source = TableValues({}, words, unit_rows), SeededRandomness(1)
+    alone = TableValues({}, words, unit_rows)
+    source = SeededRandomness(1)
     told = np.mean([any(mechanism.draw(alone, source).lists.values()) for _ in range(draws)])
     assert told <= delta / 2 + 3 * math.sqrt(delta / 2 / draws)
     # one word of all rows: the likeliest

@@ -54,7 +54,8 @@ def test_noise(eps: float) -> None:
     """8,000 draws: each |z| up to 5 within 5 standard errors of (1-a)/(1+a) a^|z|, and the far
     tail in all.
     """
-    n, source = 8_000, SeededRandomness(5)
+    n = 8_000
+    source = SeededRandomness(5)
     draws = np.array([two_sided_geometric(eps, source) for _ in range(n)])
     a = np.exp(-eps)
     for z in range(-5, 6):

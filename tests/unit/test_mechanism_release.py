@@ -39,7 +39,11 @@ class TestClosedForms:
         """The formulas are tails of the published noises: drawn here as their papers say, 10^6
         times each.
         """
-        draw, n, eps, delta, L = np.random.default_rng(0), 10**6, 0.8, 0.05, 3
+        draw = np.random.default_rng(0)
+        n = 10**6
+        eps = 0.8
+        delta = 0.05
+        L = 3
 
         def laplace(scale: float) -> np.ndarray:
             return draw.laplace(scale=scale, size=n)
@@ -68,7 +72,8 @@ class TestClosedForms:
         for classes, eps in ((2, 0.1), (3, 0.2), (10, 0.05), (1000, 0.3), (7, 3.0)):
             with mpmath.workdps(60):
                 e = mpmath.exp(mpmath.mpf(eps))
-                q, true = e / (classes - 1 + e), []
+                q = e / (classes - 1 + e)
+                true = []
                 for _ in range(120):
                     true.append(float(1 - q))
                     q = min(e * q, 1 - (1 - q) / e)
@@ -79,8 +84,10 @@ class TestClosedForms:
 
     def test_delta_closed_form(self) -> None:
         """max(0, (p0 + c) exp(-eps L) - c), and p0 - delta L as eps goes to 0."""
-        eps, delta = 0.2, 0.003
-        p0, c = (1 - delta) / (1 + np.exp(eps)), delta / np.expm1(eps)
+        eps = 0.2
+        delta = 0.003
+        p0 = (1 - delta) / (1 + np.exp(eps))
+        c = delta / np.expm1(eps)
         k = np.arange(40)
         ours = RandomizedResponse(eps=eps, delta=delta).flip_probability(k)
         np.testing.assert_allclose(
@@ -99,9 +106,11 @@ class TestClosedForms:
 
 class TestSampling:
     def test_wrong_labels_are_uniform(self) -> None:
-        n, mechanism = 400_000, RandomizedResponse(eps=0.1, classes=5)
+        n = 400_000
+        mechanism = RandomizedResponse(eps=0.1, classes=5)
         released = mechanism.release(np.full(n, 2), np.zeros(n, dtype=int), SeededRandomness(2))
-        q, r = 1 - flip(mechanism, 0)[0], flip(mechanism, 0)[0] / 4
+        q = 1 - flip(mechanism, 0)[0]
+        r = flip(mechanism, 0)[0] / 4
         counts = np.bincount(released, minlength=5) / n
         expected = np.array([r, r, q, r, r])
         assert (abs(counts - expected) < 5 * np.sqrt(expected / n)).all()
@@ -140,7 +149,8 @@ class TestSampling:
                 assert released.tolist() == expected
 
     def test_sources(self) -> None:
-        labels, k = np.zeros(64, int), np.zeros(64, int)
+        labels = np.zeros(64, int)
+        k = np.zeros(64, int)
         mechanism = RandomizedResponse(eps=0.1)
         seeded = [
             mechanism.release(labels, k, SeededRandomness(seed)).tolist() for seed in (1, 1, 2)

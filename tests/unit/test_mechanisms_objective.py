@@ -72,7 +72,8 @@ def density(
 
 def spread(pair: tuple[Data, Data], strength: float, sigma: float) -> np.ndarray:
     """[m, d] points that hold all but nothing of both laws."""
-    width, most = pair[0][0].shape[1], max(len(x) for x, _ in pair)
+    width = pair[0][0].shape[1]
+    most = max(len(x) for x, _ in pair)
     reach = (9 * sigma + most + 1) / strength
     axis = np.linspace(-reach, reach, 20_001 if width == 1 else 201)
     return np.stack(np.meshgrid(*[axis] * width, indexing="ij"), axis=-1).reshape(-1, width)
@@ -125,7 +126,8 @@ def telling(parity: int, shape: ProblemConstants) -> Callable[..., np.ndarray]:
     def found(
         erm: ErmWithLinearTerm, tolerance: float, start: object = None, most: int = 0
     ) -> np.ndarray:
-        theta, apart = solve(erm, tolerance / 100), 0.9 * tolerance / (shape.strength + len(erm.x))
+        theta = solve(erm, tolerance / 100)
+        apart = 0.9 * tolerance / (shape.strength + len(erm.x))
         theta = 2 * apart * (np.round(theta / (2 * apart) - parity / 2) + parity / 2)
         assert erm.gradient_norm_bound(theta) <= tolerance
         return theta
@@ -137,17 +139,17 @@ def guessed(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> float:
     """How often the telling residual is read right from releases, their second noise as it is or
     of another scale.
     """
-    x, y = np.array([[1.0], [-1.0]]), np.array([1, 1])
-    shape, guarantee, source = (
-        ProblemConstants(1.0, 1.0, 2, 1),
-        ApproximateDP(1.0, DELTA),
-        SeededRandomness(0),
-    )
+    x = np.array([[1.0], [-1.0]])
+    y = np.array([1, 1])
+    shape = ProblemConstants(1.0, 1.0, 2, 1)
+    guarantee = ApproximateDP(1.0, DELTA)
+    source = SeededRandomness(0)
     noises = ObjectiveNoises.from_budget(shape, 1.0, DELTA)
     # as large as it may get
     noises = replace(noises, tolerance=1e-3, scale=noises.scale * 1e-3 / noises.tolerance)
     noises = noises if scale is None else replace(noises, scale=scale)
-    erm, right = ErmWithLinearTerm.from_labels(x, y, 1.0, 1.0), 0
+    erm = ErmWithLinearTerm.from_labels(x, y, 1.0, 1.0)
+    right = 0
     with monkeypatch.context() as patched:
         patched.setattr(objective.ObjectiveNoises, "from_budget", lambda *_: noises)
         for trial in range(200):
@@ -183,7 +185,8 @@ def head(classes: int = 2, **settings: object) -> LinearModel:
 
 
 def test_released_through_the_library() -> None:
-    model, mechanism = head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
+    model = head()
+    mechanism = ObjectivePerturbation(eps=2.0, delta=1e-5)
     release = judged_weights(model, mechanism)
     released = reserve_and_draw(release)
     assert release.claim.proved
@@ -214,7 +217,9 @@ def voting(size: int | None = 120, **settings: object) -> Model:
 
 def test_beside_votes_the_head_on_their_records_is_released() -> None:
     """With the claim and, but for the search's beginning, the weights of that head's own run."""
-    votes, erm, mechanism = voting(), head(), ObjectivePerturbation(eps=2.0, delta=1e-5)
+    votes = voting()
+    erm = head()
+    mechanism = ObjectivePerturbation(eps=2.0, delta=1e-5)
     one, other = (
         judged_weights(model, mechanism, randomness=SeededRandomness(0)) for model in (votes, erm)
     )
@@ -224,7 +229,8 @@ def test_beside_votes_the_head_on_their_records_is_released() -> None:
     )
     weights = [reserve_and_draw(release).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
-    queries, labels = ball(30, 2, 1)[0], np.arange(30) % 2
+    queries = ball(30, 2, 1)[0]
+    labels = np.arange(30) % 2
     options = [weights_options(model, queries, labels)[mechanism.name] for model in (votes, erm)]
     expected = [option.expectation(mechanism) for option in options]
     assert expected[0] == pytest.approx(expected[1], abs=1e-6)
@@ -251,7 +257,8 @@ def test_beside_votes_what_the_proof_does_not_cover_is_refused(
 ) -> None:
     with monkeypatch.context() as patch:  # votes refuse such units by themselves
         patch.setattr("agt.models.voting.check_unit_rows", lambda units, most: None)
-        votes, queries = voting(**settings), ball(5, 2, 1)[0]
+        votes = voting(**settings)
+        queries = ball(5, 2, 1)[0]
     with pytest.raises(ConfigError, match=re.escape(part)):
         judged_weights(votes, ObjectivePerturbation(eps=2.0, delta=1e-5))
     offered = weights_options(votes, queries, np.zeros(5, dtype=int))
@@ -278,11 +285,9 @@ def test_records_that_are_solved_anew_are_counted_by_their_units() -> None:
 
 def test_many_releases_scatter_as_they_are_expected_to() -> None:
     """To first order: the standard deviation of a logit, and with it the expected accuracy."""
-    model, mechanism, queries = (
-        head(),
-        ObjectivePerturbation(eps=1.0, delta=1e-5, weight_decay=0.5),
-        ball(5, 2, 1)[0],
-    )
+    model = head()
+    mechanism = ObjectivePerturbation(eps=1.0, delta=1e-5, weight_decay=0.5)
+    queries = ball(5, 2, 1)[0]
     mean, deviations = expected_deviations(model, model.phi(queries), 0.5)
     drawn = [
         mechanism.draw(model, SeededRandomness(seed)).weight[0] @ model.phi(queries).T
@@ -325,7 +330,8 @@ def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn
         ConfigError, match=r"mechanism=objective_perturbation.*\b0\.1\b.*mechanism\.weight_decay="
     ):
         judged_weights(model, mechanism)
-    queries, labels = ball(5, 2, 1)[0], np.zeros(5, dtype=int)
+    queries = ball(5, 2, 1)[0]
+    labels = np.zeros(5, dtype=int)
     option = weights_options(model, queries, labels)[mechanism.name]
     assert not planned_weights({mechanism.name: option}, [Budget(0.1, 1e-5, 1)])
     assert planned_weights({mechanism.name: option}, [Budget(3.0, 1e-5, 1)])
@@ -346,7 +352,8 @@ def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
 
 def test_a_problem_of_another_shape_is_refused() -> None:
     x, y = ball(12, 2)
-    erm, shape = ErmWithLinearTerm.from_labels(x, y, 5.0, 1.0), ProblemConstants(5.0, 1.0, 12, 2)
+    erm = ErmWithLinearTerm.from_labels(x, y, 5.0, 1.0)
+    shape = ProblemConstants(5.0, 1.0, 12, 2)
     for other in (
         replace(shape, strength=6.0),
         replace(shape, clamp=0.5),

@@ -73,7 +73,8 @@ def test_no_neighbour_moves_the_sums_by_more_and_some_by_as_much(
     ]
     comes = [()] if relation == "add_remove" else units
     moves = np.array([moved(gone, come) for gone in units for come in comes])
-    claimed, worst = sum_sensitivities(config), moves.max(axis=0)
+    claimed = sum_sensitivities(config)
+    worst = moves.max(axis=0)
     assert (worst <= claimed).all()
     assert (worst > 0.999 * np.array(claimed)).all()
     noises = SumNoiseScales.from_sensitivities(claimed, 0.3)
@@ -102,10 +103,8 @@ def test_the_whole_release_of_a_head_moves_by_no_more_than_its_noise_is_for(
         )
         for at in (np.arange(60), np.setdiff1d(range(60), gone))
     )
-    noises, records = (
-        MECHANISM.noise_scales(one),
-        [MECHANISM.records(side) for side in (one, other)],
-    )
+    noises = MECHANISM.noise_scales(one)
+    records = [MECHANISM.records(side) for side in (one, other)]
     for released in (np.zeros(2), np.array([50.0, -50.0]), np.array([1e9, 1e9])):
         centre = ReleasedCentre.from_total(released, noises.mean, 60.0, 1.0)
         mine, theirs = ((side.total, side.statistics(centre)) for side in records)
@@ -150,7 +149,8 @@ def test_sums_are_exact_in_any_order_and_no_row_gets_longer() -> None:
 
 def test_labels_are_those_that_the_weights_on_moved_features_give() -> None:
     rng = np.random.default_rng(4)
-    v, weight = rng.normal(size=(200, 5)) / 4 + 0.3, rng.normal(size=(3, 6))
+    v = rng.normal(size=(200, 5)) / 4 + 0.3
+    weight = rng.normal(size=(3, 6))
     centre = ReleasedCentre.from_total(v.sum(axis=0), 0.1, 200.0, 1.0)
     assert np.linalg.norm(centre.mean - v.mean(axis=0)) < 0.01
     phi = np.concatenate([v, np.full((200, 1), 0.2)], axis=1)
@@ -163,16 +163,15 @@ def test_labels_are_those_that_the_weights_on_moved_features_give() -> None:
 
 
 def test_noise_is_drawn_once_for_each_number_with_its_own_scale() -> None:
-    rng, noises, none = (
-        np.random.default_rng(0),
-        SumNoiseScales(1.0, 2.0, 3.0),
-        Statistics(np.zeros((3, 3)), np.zeros((3, 2))),
-    )
+    rng = np.random.default_rng(0)
+    noises = SumNoiseScales(1.0, 2.0, 3.0)
+    none = Statistics(np.zeros((3, 3)), np.zeros((3, 2)))
     drawn = [
         none.noisy(noises, lambda v, sigma: v + sigma * rng.standard_normal(v.shape))
         for _ in range(4000)
     ]
-    gram, sums = np.array([one.gram for one in drawn]), np.array([one.sums for one in drawn])
+    gram = np.array([one.gram for one in drawn])
+    sums = np.array([one.sums for one in drawn])
     assert (gram == gram.transpose(0, 2, 1)).all()
     upper = np.concatenate([gram[:, *np.triu_indices(3)], sums.reshape(4000, -1)], axis=1)
     due = np.where(np.eye(3)[np.triu_indices(3)] > 0, 4.0, 2.0)
@@ -222,7 +221,8 @@ def test_released_through_the_library(settings: dict[str, Any]) -> None:
     """By any linear head or beside votes; the same by each, as their records and features are
     the same.
     """
-    head, known = model(**settings), model()
+    head = model(**settings)
+    known = model()
     release = judged_weights(head, MECHANISM)
     released = reserve_and_draw(release)
     assert release.claim.proved

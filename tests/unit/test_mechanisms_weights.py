@@ -68,7 +68,9 @@ def test_rounding_is_to_the_nearest_multiple() -> None:
 
 def test_expected_accuracy_of_two_classes_is_what_draws_give() -> None:
     rng = np.random.default_rng(0)
-    phi, theta, labels = rng.normal(size=(200, 4)), rng.normal(size=(1, 4)), rng.integers(0, 2, 200)
+    phi = rng.normal(size=(200, 4))
+    theta = rng.normal(size=(1, 4))
+    labels = rng.integers(0, 2, 200)
     sigma = 0.8
     exact = expected_accuracy(phi @ theta.T, np.linalg.norm(phi, axis=1), labels, sigma)
     noisy = theta + sigma * rng.normal(size=(4000, 1, 4))
@@ -78,7 +80,9 @@ def test_expected_accuracy_of_two_classes_is_what_draws_give() -> None:
 
 def test_expected_accuracy_of_several_classes_is_what_draws_give() -> None:
     rng = np.random.default_rng(0)
-    phi, theta, labels = rng.normal(size=(60, 4)), rng.normal(size=(5, 4)), rng.integers(0, 5, 60)
+    phi = rng.normal(size=(60, 4))
+    theta = rng.normal(size=(5, 4))
+    labels = rng.integers(0, 5, 60)
     exact = expected_accuracy(phi @ theta.T, np.linalg.norm(phi, axis=1), labels, 0.5)
     noisy = theta + 0.5 * rng.normal(size=(6000, 5, 4))
     drawn = (np.einsum("nd,tjd->tnj", phi, noisy).argmax(axis=2) == labels).mean()

@@ -181,9 +181,8 @@ def test_the_line_to_type_has_everything_that_was_typed_and_everything_that_is_m
     line = str(error.value).partition("Type: ")[2]
     assert line.startswith(
         "PYTHONPATH=. agt train dataset=mine kgrid.max=2 model=custom "
-        "model._target_=net_of_mine.needs certificate=box training=generic "
-        "training.epochs=4 training.lr=1 training.clip_elementwise=0.1 "
-        "+model.width=VALUE +model.hidden=VALUE "
+        "model._target_=net_of_mine.needs certificate=box training=generic training.epochs=4 "
+        "training.lr=1 training.clip_elementwise=0.1 +model.width=VALUE +model.hidden=VALUE "
     )
 
 

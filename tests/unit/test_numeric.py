@@ -115,7 +115,8 @@ def test_bisection_ends_where_no_number_fits_between() -> None:
 
 def exact(epsilon: float, mu: float) -> mpmath.mpf:
     with mpmath.workdps(60):
-        e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
+        e = mpmath.mpf(epsilon)
+        m = mpmath.mpf(mu)
         return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
 
 
@@ -124,7 +125,8 @@ def test_delta_is_the_exact_curve_from_above(function: Callable[[float, float], 
     """Never below the curve, and close to it where both forms are."""
     for mu in (1e-3, 0.02, 0.3, 1.0, 5.0):
         for epsilon in EPSILONS:
-            value, true = function(epsilon, mu), exact(epsilon, mu)
+            value = function(epsilon, mu)
+            true = exact(epsilon, mu)
             assert true <= value + 1e-300
             assert value == pytest.approx(float(true), rel=1e-8, abs=1e-300)
     assert gaussian_delta(0.0, 0.0) == 0
@@ -182,7 +184,8 @@ LOGITS = [
 def test_labels_are_the_first_of_the_greatest_in_both_libraries(logits: np.ndarray) -> None:
     every = [[0.0, *row] if len(row) == 1 else list(row) for row in logits]
     expected = [min(c for c, logit in enumerate(row) if logit == max(row)) for row in every]
-    labels, tensors = labels_of(logits), labels_of(torch.from_numpy(logits))
+    labels = labels_of(logits)
+    tensors = labels_of(torch.from_numpy(logits))
     assert labels.dtype == np.int64
     assert tensors.dtype == torch.int64
     assert labels.tolist() == tensors.tolist() == expected

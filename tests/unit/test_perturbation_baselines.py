@@ -46,7 +46,8 @@ def test_retraining_on_neighbours_never_exceeds_the_sensitivity(clamp: float) ->
 def test_the_sensitivity_is_attained() -> None:
     """A record on the wrong side of a clamped loss, alone in the data."""
     one = np.array([[0.6, 0.8]])
-    a, b = minimiser(one, np.array([1]), 100, 0.4), minimiser(one[:0], np.array([]), 100, 0.4)
+    a = minimiser(one, np.array([1]), 100, 0.4)
+    b = minimiser(one[:0], np.array([]), 100, 0.4)
     assert np.linalg.norm(a - b) == pytest.approx(
         Perturbation("output", 100, 0.4, tolerance=1e-9).sensitivity, rel=1e-6
     )
@@ -68,7 +69,8 @@ def test_the_conditions() -> None:
 
 def test_output_perturbation_adds_the_noise_of_its_sensitivity() -> None:
     x, y = ball(60, 4)
-    config, theta = Perturbation("output", 3.0), minimiser(x, y, 3.0, 1.0)
+    config = Perturbation("output", 3.0)
+    theta = minimiser(x, y, 3.0, 1.0)
     noise = np.array([fitted(config, x, y, 2.0, 1e-5, seed) - theta for seed in range(300)])
     assert (
         kstest(noise.ravel() / (config.sensitivity / gaussian_mu(2.0, 1e-5)), "norm").pvalue > 1e-3
@@ -77,9 +79,7 @@ def test_output_perturbation_adds_the_noise_of_its_sensitivity() -> None:
 
 def test_a_head_with_two_outputs_says_the_same() -> None:
     (x, y), config = ball(60, 4), Perturbation("objective", 3.0)
-    one, two = (
-        linear_bench(x, y),
-        replace(linear_bench(x, y), training=make_training(loss="cross_entropy")),
-    )
+    one = linear_bench(x, y)
+    two = replace(linear_bench(x, y), training=make_training(loss="cross_entropy"))
     weights = [here.labels(config.fit(here, 2.0, 1e-5, 0), x) for here in (one, two)]
     assert (weights[0] == weights[1]).all()

@@ -131,7 +131,8 @@ SIGNS = np.where(WIDE.a > 0, "yes", "no")
 
 
 def test_an_arrow_table_whose_names_would_be_lost_is_refused() -> None:
-    model, table = agt.fit(WIDE, SIGNS), pa.Table.from_pandas(WIDE[["c", "b", "a"]])
+    model = agt.fit(WIDE, SIGNS)
+    table = pa.Table.from_pandas(WIDE[["c", "b", "a"]])
     for ask in (model.predict, model.certify, lambda x: agt.fit(x, SIGNS)):
         with pytest.raises(DataError, match="to_pandas"):
             ask(table)

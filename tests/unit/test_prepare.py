@@ -467,7 +467,9 @@ def test_a_killed_run_resumes(
 ) -> None:
     whole = by_id(run(own(out="whole", chunk_mb=1)))
     preparation = own(chunk_mb=1)
-    finish, values, reads = ArrayFolder.finish_chunk, Amex._values, []
+    finish = ArrayFolder.finish_chunk
+    values = Amex._values
+    reads = []
 
     def killed(folder: ArrayFolder) -> None:
         finish(folder)
@@ -666,7 +668,8 @@ def embedded(preparation: Imdb) -> Path:
 
 
 def vectors(folder: Path) -> dict[str, bytes]:
-    x, ids = np.load(folder / "x.npy"), np.load(folder / "id.npy")
+    x = np.load(folder / "x.npy")
+    ids = np.load(folder / "id.npy")
     return {str(name): row.tobytes() for name, row in zip(ids, x, strict=True)}
 
 
@@ -678,10 +681,8 @@ def test_vectors_are_the_model_s(
     from transformers import AutoModel, PreTrainedTokenizerFast
 
     x = np.load(embedded(imdb(pooling=pooling, batch=batch)) / "x.npy")
-    tokenizer, model = (
-        PreTrainedTokenizerFast.from_pretrained(gpt2),
-        AutoModel.from_pretrained(gpt2).eval(),
-    )
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(gpt2)
+    model = AutoModel.from_pretrained(gpt2).eval()
     for row, text in enumerate(reviews()["text"]):
         tokens = tokenizer(text)["input_ids"][:32]
         with torch.no_grad():
@@ -749,7 +750,8 @@ def test_a_killed_run_over_reviews_resumes(
     imdb: Callable[..., Imdb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = vectors(embedded(imdb(out="whole")))
-    embed, done = Embedder.embed, []
+    embed = Embedder.embed
+    done = []
 
     def counted(self: Embedder, texts: Any, batch: int) -> np.ndarray:
         if len(done) == 2 and limit:

@@ -35,7 +35,8 @@ class AsGiven(agt.PrivateClassifier):
     """
 
     def fit(self, X: Any, y: Any, units: Any = None) -> agt.PrivateClassifier:
-        kept, labels = self.declared, np.asarray(y)
+        kept = self.declared
+        labels = np.asarray(y)
         try:
             self.declared = (
                 said(labels, len(labels)) if labels.ndim and len(np.unique(labels)) > 1 else None
@@ -66,7 +67,8 @@ def test_it_passes_every_check_of_the_ecosystem(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_what_is_published_holds_no_records_and_answers_the_same(classes: int) -> None:
-    x, y = X[classes > Y], np.array(["no", "yes", "maybe"])[Y[classes > Y]]
+    x = X[classes > Y]
+    y = np.array(["no", "yes", "maybe"])[Y[classes > Y]]
     order = ["yes", "no", "maybe"][:classes]
     declared = agt.Declared(classes=order, size=600, features=True, settings=True)
     private = agt.PrivateClassifier(epsilon=4.0, declared=declared).fit(x, y)
@@ -100,10 +102,8 @@ def test_no_claim_without_declarations_and_small_budgets_work() -> None:
 
 def test_searches_over_public_rows_work_on_both() -> None:
     public = replace(said(Y), public=True)
-    private, certified = (
-        agt.PrivateClassifier(declared=public, epsilon=8.0),
-        agt.CertifiedClassifier(declared=said(Y)),
-    )
+    private = agt.PrivateClassifier(declared=public, epsilon=8.0)
+    certified = agt.CertifiedClassifier(declared=said(Y))
     for estimator, grid in (
         (private, {"features": [None, {"map": "relu", "count": 32}]}),
         (certified, {"caution": [0.5, 2.0]}),
@@ -117,7 +117,8 @@ def test_searches_over_public_rows_work_on_both() -> None:
 def test_shares_say_what_is_predicted_and_labels_may_be_released(
     classes: int, settings: dict[str, Any]
 ) -> None:
-    x, y = X[classes > Y], Y[classes > Y]
+    x = X[classes > Y]
+    y = Y[classes > Y]
     model = agt.CertifiedClassifier(declared=said(y), **settings).fit(x, y)
     proba = model.predict_proba(x)
     assert proba.sum(axis=1) == pytest.approx(np.ones(len(x)))
@@ -135,7 +136,8 @@ def test_units_are_told_apart_and_capped(tmp_path: Path) -> None:
     """People of several rows: the claim speaks of them, too many rows are refused, and a file's
     unit is not passed over.
     """
-    people, y = np.arange(600) // 3, (Y > 0).astype(int)
+    people = np.arange(600) // 3
+    y = (Y > 0).astype(int)
     declared = said(y, ids=True)
     private = agt.PrivateClassifier(declared=declared, unit_rows=3).fit(X, y, units=people)
     assert any("3 records" in line for line in private.guarantee_)

@@ -32,7 +32,8 @@ def judged(labels: Sequence[int] | None, prediction: Sequence[int], **more: Any)
 
 def test_hand_examples_of_clopper_and_pearson() -> None:
     """None of n: 1 - (alpha / 2)^(1 / n)."""
-    none, every = share_estimate(0, 10), share_estimate(10, 10)
+    none = share_estimate(0, 10)
+    every = share_estimate(10, 10)
     assert (none.low, none.high) == (0, pytest.approx(1 - 0.025 ** (1 / 10)))
     assert (every.low, every.high) == (pytest.approx(0.025 ** (1 / 10)), 1)
 
@@ -52,7 +53,8 @@ def test_intervals_of_shares_cover_at_least_as_often_as_they_say(n: int, p: floa
 
 def pairs(labels: np.ndarray, scores: np.ndarray) -> float:
     """The area, one pair after the other."""
-    yes, no = scores[labels == 1], scores[labels == 0]
+    yes = scores[labels == 1]
+    no = scores[labels == 0]
     return float(np.mean([(a > b) + (a == b) / 2 for a, b in itertools.product(yes, no)]))
 
 
@@ -105,7 +107,9 @@ def test_an_estimate_lies_in_its_interval(bad: tuple[float, float, float]) -> No
 # -- groups
 # --------------------------------------------------------------------------------------------------
 
-LABELS, ANSWERS, FAR = [0, 0, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], np.array([5, 3, 0, 1, 2, 9])
+LABELS = [0, 0, 0, 1, 1, 0]
+ANSWERS = [0, 0, 1, 1, 0, 0]
+FAR = np.array([5, 3, 0, 1, 2, 9])
 SEX = np.array(["f", "m", "f", "f", "m", "m"], dtype=object)
 
 
@@ -159,7 +163,8 @@ def test_what_is_not_known_is_none(labels: list[int] | None) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-RARE, SIXTY = [1] * 24 + [0] * 76, [0] * 60 + [1] * 40
+RARE = [1] * 24 + [0] * 76
+SIXTY = [0] * 60 + [1] * 40
 NOISE = (np.random.default_rng(0).random(1000) < 0.3) * 1
 SHUFFLED = np.random.default_rng(1).permutation(NOISE)
 
@@ -191,7 +196,8 @@ def test_noise_is_rarely_taken_for_skill(share_of_yes: float) -> None:
     """Answers that do not look at the record: called better no more often than the sign test may
     err.
     """
-    rng, better = np.random.default_rng(2), 0
+    rng = np.random.default_rng(2)
+    better = 0
     for _ in range(200):
         labels, answers = ((rng.random(200) < share_of_yes) * 1 for _ in range(2))
         better += judged(labels.tolist(), answers.tolist()).advantage == 1

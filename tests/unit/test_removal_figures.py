@@ -22,7 +22,9 @@ def test_published_bounds_are_those_of_003(tmp_path: Path) -> None:
         "ours", ()
     )
     trained = removing(prepared, settings, "here")
-    x, targets, weight = trained.x, trained.targets[:, 0], trained.model.state.weight[0]
+    x = trained.x
+    targets = trained.targets[:, 0]
+    weight = trained.model.state.weight[0]
     stays = np.arange(len(x)) != 3
     curvatures = expit(x @ weight) * (1 - expit(x @ weight))
     hessian = (x[stays].T * curvatures[stays]) @ x[stays] + trained.objective.strength * np.eye(

@@ -44,7 +44,9 @@ def case(
     size: float = 3.0,
     **how: object,
 ) -> tuple[Objective, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    of, x = Objective(loss, 0.7), rows(n, width, **how)  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    of = Objective(loss, 0.7)
+    x = rows(n, width, **how)
     t = of.targets(RNG.integers(0, classes, n), classes)
     weight, tilt = RNG.normal(size=(2, t.shape[1], width))
     return of, size * weight, x, t, tilt
@@ -54,11 +56,14 @@ def case(
 @pytest.mark.parametrize("classes", [2, 3])
 def test_gradient_and_hessian_are_those_of_the_values(loss: ConvexLossName, classes: int) -> None:
     of, w, x, t, b = case(loss, classes, n=40, width=3, size=1.0)
-    slope, hessian, step = of.gradient(w, x, t, b).value, of.hessian(w, x), 1e-5
+    slope = of.gradient(w, x, t, b).value
+    hessian = of.hessian(w, x)
+    step = 1e-5
     assert slope.shape == w.shape == (1 if classes == 2 else 3, 3)
     assert hessian.shape == (1 if loss == "least_squares" else len(w), 3, 3)
     for j in range(3):
-        ahead, behind = w.copy(), w.copy()
+        ahead = w.copy()
+        behind = w.copy()
         ahead[:, j] += step
         behind[:, j] -= step
         rise = (of.values(ahead, x, t, b) - of.values(behind, x, t, b)) / (2 * step)
@@ -102,7 +107,8 @@ def test_hessian_and_gram_are_symmetric_and_within_their_rounding(
 ) -> None:
     of, w, x, t, b = case(loss, **how)  # type: ignore[arg-type]
     hessian, (_, true) = of.hessian(w, x), exact(of, w, x, t, b)
-    products, wide = gram(x), x.astype(np.longdouble)
+    products = gram(x)
+    wide = x.astype(np.longdouble)
     assert np.array_equal(hessian, hessian.transpose(0, 2, 1))
     assert np.array_equal(products, products.T)
     assert np.linalg.norm((hessian[0] - true[0]).astype(float)) <= of.hessian_rounding(w, len(x))
@@ -113,7 +119,8 @@ def test_products_of_many_blocks_are_within_their_rounding() -> None:
     """One record 20 million times: a block that is added to the total as it goes rounds it at
     each of its panels.
     """
-    n, value = 20_000_000, 0.999999
+    n = 20_000_000
+    value = 0.999999
     true = n * np.longdouble(value) ** 2
     assert abs(float(gram(np.broadcast_to(value, (n, 1)))[0, 0] - true)) <= gram_rounding(n)
 
@@ -138,7 +145,8 @@ def test_mapped_features_give_the_same_bits_and_blocks_do_not_matter(
     mapped = np.memmap(tmp_path / "x", dtype="float32", mode="r", shape=x.shape)
     assert np.array_equal(of.gradient(w, x, t, b).value, of.gradient(w, mapped, t, b).value)
     assert np.array_equal(of.hessian(w, x), of.hessian(w, mapped))
-    whole, hessian = of.gradient(w, x, t, b), of.hessian(w, x)
+    whole = of.gradient(w, x, t, b)
+    hessian = of.hessian(w, x)
     monkeypatch.setattr(objective, "BLOCK_ROWS", 512)
     monkeypatch.setattr(row_sums.sum_over_rows, "__defaults__", (512,))
     parts = of.gradient(w, x, t, b)

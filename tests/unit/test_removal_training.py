@@ -69,12 +69,14 @@ def fit(
 def residual(model: RemovalModel, classes: int, linear_term: bool = True) -> float:
     """|grad L_b(w)| in extended precision."""
     x, y = examples(classes)
-    state, of = model.state, model.removal_problem.objective
+    state = model.state
+    of = model.removal_problem.objective
     phi, w, b = (
         value.astype(np.longdouble)
         for value in (model.phi(x), state.weight, state.tilt * linear_term)
     )
-    f, t = phi @ w.T, of.targets(y, classes)
+    f = phi @ w.T
+    t = of.targets(y, classes)
     up = 1 / (1 + np.exp(-f)) if of.loss == "logistic" else f
     return float(np.linalg.norm(((up - t).T @ phi + of.strength * w + b).astype(float)))
 
@@ -93,7 +95,8 @@ def test_the_residual_is_never_below_the_true_one_and_has_b_in_it(kind: str, cla
 def test_squares_are_solved_and_their_start_does_not_matter() -> None:
     model = fit(SQUARES)
     x, y = examples(2)
-    phi, s = model.phi(x), model.removal_problem.objective.strength
+    phi = model.phi(x)
+    s = model.removal_problem.objective.strength
     there = np.linalg.solve(
         phi.T @ phi + s * np.eye(phi.shape[1]), phi.T @ np.where(y == 1, 1.0, -1.0)
     )
@@ -105,7 +108,8 @@ def test_squares_are_solved_and_their_start_does_not_matter() -> None:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_no_record_moves_the_head_further_than_its_sensitivity(kind: str, classes: int) -> None:
     model = fit(KINDS[kind], classes)
-    sensitivity, farthest = model.trained.sensitivity, 0.0
+    sensitivity = model.trained.sensitivity
+    farthest = 0.0
     for gone in range(0, N, 6):
         other = fit(KINDS[kind], classes, np.delete(np.arange(N), gone))
         assert np.array_equal(other.state.tilt, model.state.tilt)
@@ -196,7 +200,8 @@ def test_a_run_that_is_resumed_after_its_last_step_says_that_the_tolerance_was_n
     model = fit(SQUARES)
     monkeypatch.setattr(removal, "NEWTON_STEPS", 2)
     x, y = examples(2)
-    phi, of = model.phi(x), model.removal_problem.objective
+    phi = model.phi(x)
+    of = model.removal_problem.objective
     with pytest.raises(UnsoundError, match=r"certificate\.tolerance=1e-05.*\b2 Newton"):
         removal.minimise(model.removal_problem, phi, of.targets(y, 2), checkpoints=Kept())  # type: ignore[arg-type]
 
@@ -218,8 +223,10 @@ def test_draws_are_fresh_unless_a_seed_is_given_and_a_resumed_run_keeps_its_own(
 
 def test_what_is_served_is_on_a_public_lattice_and_drawn_anew() -> None:
     known = fit({"sigma": 0.01}).removal_problem
-    weight, step = np.full((1, 3), 0.1), step_of(0.01)
-    one, two = known.add_noise(weight), known.add_noise(weight)
+    weight = np.full((1, 3), 0.1)
+    step = step_of(0.01)
+    one = known.add_noise(weight)
+    two = known.add_noise(weight)
     assert not np.fmod(one, step).any()
     assert (one != two).all()
     assert np.abs(one - weight).max() < 0.1
@@ -232,7 +239,8 @@ def test_what_is_served_is_on_a_public_lattice_and_drawn_anew() -> None:
 
 def test_noise_in_floating_point_and_a_weight_beyond_the_clamp_are_no_state_of_a_run() -> None:
     model = fit(KINDS["output"])
-    state, known = model.state, model.removal_problem
+    state = model.state
+    known = model.removal_problem
     for weight in (
         state.weight + 0.1 * RNG.normal(size=state.weight.shape),
         state.noisy_weight + 2 * known.noisy_weight_limit,
@@ -313,7 +321,8 @@ def test_a_state_that_was_changed_does_not_load(name: str, tmp_path: Path) -> No
 
 
 def test_one_factor_serves_all_outputs_of_squares() -> None:
-    matrix, gradient = np.diag([2.0, 4.0]), np.array([[2.0, 4.0], [4.0, 4.0]])
+    matrix = np.diag([2.0, 4.0])
+    gradient = np.array([[2.0, 4.0], [4.0, 4.0]])
     np.testing.assert_allclose(
         solve_newton_step([cho_factor(matrix, lower=True)], gradient), [[1, 1], [2, 1]]
     )

@@ -199,7 +199,8 @@ def test_an_index_is_read_back_and_holds_keyed_hashes_alone() -> None:
 
 
 def test_what_is_gone_new_and_changed() -> None:
-    index, now = Index.from_records(people(), KEY), people(10)
+    index = Index.from_records(people(), KEY)
+    now = people(10)
     features = now.features.copy()
     features[4, 1] += 1
     changed = Records(features, now.labels, now.ids, now.units, now.public).take(
@@ -222,7 +223,8 @@ def test_every_part_of_a_record_counts(part: str) -> None:
 
 
 def test_rows_that_went_unasked_are_counted() -> None:
-    index, left = Index.from_records(people(), KEY), people().take(np.array([0, 1, 4, 5, 6, 7, 8]))
+    index = Index.from_records(people(), KEY)
+    left = people().take(np.array([0, 1, 4, 5, 6, 7, 8]))
     gone, _ = check_same(index, left, KEY)
     assert gone.tolist() == [2, 3]
     check_asked(index, gone, set(as_words(KEY.names(["r2", "r3"], "record"))))

@@ -24,13 +24,15 @@ from agt.mechanisms.guarantees import PureDP
 from agt.models.features import FeatureMap
 from agt.settings import FeaturesConfig, RelationConfig
 
-N, COPIES = 150, 30
+N = 150
+COPIES = 30
 
 
 def points() -> tuple[np.ndarray, np.ndarray]:
     """Records of which the first ``COPIES`` occur twice."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(N, 3)).astype(np.float32), np.arange(N) % 2
+    x = rng.normal(size=(N, 3)).astype(np.float32)
+    y = np.arange(N) % 2
     return np.concatenate([x, x[:COPIES]]), np.concatenate([y, y[:COPIES]])
 
 
@@ -148,14 +150,16 @@ def test_a_record_with_a_fraction_does_not_rename_whole_numbers(tmp_path: Path) 
     """An npz of whole numbers is stored as integers; one 0.5 makes it an array of floats, and
     other bytes.
     """
-    rows, labels = [[i, i * i % 7] for i in range(40)], [i % 2 for i in range(40)]
+    rows = [[i, i * i % 7] for i in range(40)]
+    labels = [i % 2 for i in range(40)]
 
     def ids(rows: list[list[float]], labels: list[int]) -> list[str]:
         np.savez(tmp_path / "i.npz", x=np.array(rows), label=np.array(labels))
         dataset = Embeddings(path=tmp_path / "i.npz", classes=("0", "1")).load()
         return [*dataset.train.ids, *dataset.test.ids]
 
-    before, after = ids(rows, labels), ids([*rows, [0.5, 1]], [*labels, 0])
+    before = ids(rows, labels)
+    after = ids([*rows, [0.5, 1]], [*labels, 0])
     assert set(before) < set(after)
 
 
@@ -179,7 +183,8 @@ def test_a_release_says_what_it_is_about() -> None:
 def test_reviews_named_by_content_share_their_copies_split() -> None:
     from agt_cli._experiments.reviews import Reviews, _ids_of
 
-    texts, labels = ["good", "bad", "good", "good"], np.array([1, 0, 1, 1])
+    texts = ["good", "bad", "good", "good"]
+    labels = np.array([1, 0, 1, 1])
     reviews = Reviews(texts, labels, _ids_of(texts, labels), "here", by_content=True)
     names = reviews.split_names
     assert names[0] == names[2] == names[3] != names[1]

@@ -46,7 +46,9 @@ def test_it_is_the_transform(channels: int, side: int) -> None:
     fine, coarse, (first, second) = filters()
     given = images(2, channels, side)
     planes = given.reshape(2, channels, side, side)
-    zero, one, two = [], [], []
+    zero = []
+    one = []
+    two = []
     for plane in planes.reshape(-1, side, side):
         edges = [modulus(plane, wave, 1) for wave in fine]
         zero.append(plain(plane, first, 4))

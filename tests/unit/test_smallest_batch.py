@@ -201,10 +201,8 @@ def test_read_only_features_train_predict_and_certify() -> None:
     features.flags.writeable = False
     labels = (features[:, 0] > 0).astype(np.int64)
     training = make_training(lr=0.5)
-    head, setup = (
-        make_head(training, 3, 2, (4,)),
-        make_recipe(training, ks=(0, 1), declared_size=60),
-    )
+    head = make_head(training, 3, 2, (4,))
+    setup = make_recipe(training, ks=(0, 1), declared_size=60)
     torch.set_warn_always(True)
     try:
         box = train(head, setup, make_records(features, labels))

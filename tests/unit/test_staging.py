@@ -17,14 +17,17 @@ from agt.training import stream
 from agt.training.stream import Stream
 from agt.training.transfer import RESIDENT_SHARE, Pair, prefetch
 
-N, WIDTH = 150, 3  # rows of 24 bytes: most begin at an address that is no multiple of 64
+# rows of 24 bytes: most begin at an address that is no multiple of 64
+N = 150
+WIDTH = 3
 
 
 class Fake:
     """A card in ordinary memory, with so many bytes free."""
 
     def __init__(self, free: float) -> None:
-        self.bytes, self.sent = free, 0
+        self.bytes = free
+        self.sent = 0
 
     def free_bytes(self) -> int:
         return int(self.bytes)

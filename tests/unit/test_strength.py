@@ -104,7 +104,8 @@ def test_nothing_trains_before_it_is_settled() -> None:
         TrainingSetup(
             2, opened(), RelationConfig("add_remove"), KGridConfig(max=1), declared_size=100
         )
-    x, y = np.eye(4), np.array([0, 1, 0, 1])
+    x = np.eye(4)
+    y = np.array([0, 1, 0, 1])
     with pytest.raises(
         ConfigError,
         match=r"lr=recipe: .*linear head",
@@ -145,7 +146,8 @@ def test_a_saved_model_keeps_what_was_settled(tmp_path, members: int, certificat
 @pytest.mark.parametrize("size", [200, None])
 def test_a_neighbour_settles_alike_where_the_size_is_declared(size: int | None) -> None:
     """Else B counts the records, which one more changes: condition c says that it does not hold."""
-    x, y = np.random.default_rng(0).normal(size=(201, 3)), np.arange(201) % 2
+    x = np.random.default_rng(0).normal(size=(201, 3))
+    y = np.arange(201) % 2
     known = [agt.fit(x[:n], y[:n], declared=agt.Declared(size=size)) for n in (200, 201)]
     one, other = (
         {k: v for k, v in m.model.metrics.items() if k.startswith("recipe.")} for m in known

@@ -71,7 +71,8 @@ def test_the_papers_accounting_composes_as_the_papers_do(students: Entry) -> Non
 
 
 def test_students_learn_from_queries_and_are_judged_on_the_others(students: Entry) -> None:
-    test, asked = students.data("ours", ())[0].dataset.test, []
+    test = students.data("ours", ())[0].dataset.test
+    asked = []
 
     def wrong(rows: np.ndarray, draw: int) -> np.ndarray:
         asked.append(rows)

@@ -91,7 +91,9 @@ def test_killed_before_every_single_step_it_is_done_or_not_done(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while an opener brings it to its end, one step further each time."""
-    pristine, states, step = run.with_name("pristine"), list[int](), 0
+    pristine = run.with_name("pristine")
+    states = list[int]()
+    step = 0
     shutil.copytree(run, pristine)
     while True:
         step += 1
@@ -210,7 +212,8 @@ def ended(process: int) -> int:
 
 def test_kill_9_at_random_moments(run: Path) -> None:
     """As scripts/kill.py unlearn does with the command itself, for longer."""
-    chance, reached = random.Random(7), 0
+    chance = random.Random(7)
+    reached = 0
     started = time.monotonic()
     assert ended(forked(lambda: update(run))) == 0
     needed = time.monotonic() - started
@@ -234,7 +237,9 @@ def test_of_many_at_once_each_is_done_or_refused(run: Path) -> None:
 
 def test_readers_during_swaps_get_one_state_or_a_clear_error(run: Path) -> None:
     def read() -> None:
-        end, seen, clear = time.monotonic() + 2, 0, True
+        end = time.monotonic() + 2
+        seen = 0
+        clear = True
         while time.monotonic() < end:
             try:
                 seen = max(seen, state(open_run(run, "train")))

@@ -11,13 +11,16 @@ from agt.training.loop import train
 from agt.training.noise import NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.settings import NoiseConfig, read_noise_config
 
-CLIP, NORMALIZER, LR = 0.1, 8.0, 0.5
+CLIP = 0.1
+NORMALIZER = 8.0
+LR = 0.5
 
 
 def certified_step(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """All weights after one step of certified training."""
     training = make_training(lr=LR, clip=CLIP)
-    records, head = make_records(features, labels), make_head(training, features.shape[1], 2, (5,))
+    records = make_records(features, labels)
+    head = make_head(training, features.shape[1], 2, (5,))
     with torch.no_grad():
         for p in head.parameters():
             p.fill_(0.5)
@@ -95,7 +98,8 @@ def test_seeds() -> None:
     )
     seeds = [noise_seed(NoiseConfig(epsilon=1, delta=1e-5)) for _ in range(40)]
     assert 2**120 < max(seeds) < 2**128  # every bit of the key is secret
-    plan, parameters = NoisePlan(sensitivity=1.0, sigma=1.0, epochs=1), {"w": torch.zeros(4)}
+    plan = NoisePlan(sensitivity=1.0, sigma=1.0, epochs=1)
+    parameters = {"w": torch.zeros(4)}
     low, high = (draw_noise(parameters, plan, seed, 0)["w"] for seed in (5, 5 + 2**100))
     assert not torch.equal(low, high)
 

@@ -220,7 +220,8 @@ def test_a_vote_of_margins_comes_with_its_clip_and_of_two_classes() -> None:
             EnsembleConfig(members=3, **given)
     with pytest.raises(ConfigError, match=r"EnsembleConfig\.margin_clip"):
         EnsembleConfig(members=3, vote="margins", margin_clip=0.0)
-    x, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.arange(60) % 3
     three = agt.Declared(classes=[0, 1, 2], size=60)
     refused(
         (
@@ -264,7 +265,9 @@ def test_records_on_their_way_to_other_processes_lie_in_no_file(
         return len(records)
 
     monkeypatch.setattr(ensemble, "_divide_cores", lambda config, compute: (2, 1))
-    n, seen, done = 60_000, set[str](), threading.Event()
+    n = 60_000
+    seen = set[str]()
+    done = threading.Event()
     ids = np.array([f"{at}" for at in range(n)])
     records = Records(
         np.zeros((n, 8)), np.zeros(n, dtype=np.int64), ids, ids, np.zeros(n, dtype=bool)
@@ -329,16 +332,18 @@ def test_a_box_holds_every_sequence_of_gradients_bitwise(
     rng = np.random.default_rng(0)
     theta = torch.from_numpy(rng.normal(size=7)).to(dtype)
     ends = [torch.from_numpy(rng.normal(size=(25, 7))).to(dtype) for _ in range(2)]
-    low, high = torch.minimum(*ends), torch.maximum(*ends)
-    lower, upper, down, up = theta, theta, Sgd(config), Sgd(config)
+    low = torch.minimum(*ends)
+    high = torch.maximum(*ends)
+    lower = theta
+    upper = theta
+    down = Sgd(config)
+    up = Sgd(config)
     for step in range(25):
         lr = learning_rate(config, step)
         # As in training: theta's lower bound takes the update's upper one.
         updates = down.update(("p", 0), low[step]), up.update(("p", 0), high[step])
-        lower, upper = (
-            descend(config, lr, lower, updates[1]),
-            descend(config, lr, upper, updates[0]),
-        )
+        lower = descend(config, lr, lower, updates[1])
+        upper = descend(config, lr, upper, updates[0])
     for index in range(200):
         share = torch.from_numpy(
             rng.integers(0, 2, (25, 7)) if index % 2 else rng.random((25, 7))
@@ -441,7 +446,8 @@ def test_gradient_and_hessian_are_the_values_derivatives(clamp: float) -> None:
     erm = ErmWithLinearTerm(x, 2.0 * y - 1, 0.7, clamp, np.array([0.1, -2.0, 0.3]))
     rng = np.random.default_rng(1)
     for _ in range(5):
-        theta, step = 3 * rng.normal(size=3), 1e-5
+        theta = 3 * rng.normal(size=3)
+        step = 1e-5
         ends = [(theta + step * e, theta - step * e) for e in np.eye(3)]
         slope = [(erm.value(a) - erm.value(b)) / (2 * step) for a, b in ends]
         curve = [(erm.gradient(a) - erm.gradient(b)) / (2 * step) for a, b in ends]

@@ -163,7 +163,9 @@ def test_the_choice_is_within_a_standard_error_of_the_best() -> None:
     def score(certified: float, accuracy: float) -> np.ndarray:
         return np.array([[accuracy, certified + off, 0.5] for off in (-0.02, 0.0, 0.02)])
 
-    best_of_all, close, far = score(0.80, 0.7), score(0.79, 0.9), score(0.7, 0.99)
+    best_of_all = score(0.80, 0.7)
+    close = score(0.79, 0.9)
+    far = score(0.7, 0.99)
     assert choose_candidate([far, best_of_all, close], "certified") == 2
     assert choose_candidate([far, best_of_all], "certified") == 1
     assert choose_candidate([best_of_all, close, far], "accuracy") == 2
@@ -224,7 +226,8 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
 
 def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
     source: Any = None
-    now, said = dataset(rows(400, 1, "t"), rows(120, 2)), declared("settings_of_recipe")
+    now = dataset(rows(400, 1, "t"), rows(120, 2))
+    said = declared("settings_of_recipe")
     about = declare_public_rows("test", now, source)
     assert compare_public_rows(said, about, now, source).standing is Standing.DECLARED
     assert about.digest in compare_public_rows(said, about, now, source).sentence

@@ -222,7 +222,8 @@ def labels(names: list[str], words: list[str], count: int | None = None, **how: 
 
 
 def test_labels_are_read_as_they_stand_and_no_more_of_them_than_were_counted() -> None:
-    names, words = [str(n) for n in range(20)], [*"abcbbbb", *"cccccca", *"dbbbbd"]
+    names = [str(n) for n in range(20)]
+    words = [*"abcbbbb", *"cccccca", *"dbbbbd"]
     for how in (
         dict[str, Any](),
         {"use_dictionary": ["label"], "write_statistics": False},

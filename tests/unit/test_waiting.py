@@ -18,7 +18,8 @@ STATES = ("sha256:0",)
 
 
 def member(labels: list[int], distances: list[int]) -> Certificates:
-    ks, stable = tuple(range(5)), np.array(distances)
+    ks = tuple(range(5))
+    stable = np.array(distances)
     return Certificates(ks, "add_remove", np.array(labels), np.array([stable >= k for k in ks]))
 
 
