@@ -48,6 +48,8 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
     for key in ("output_dir", "hydra.run.dir"):
         if key in settings:
             check_output_folder(settings[key])
+    if "path" in settings:
+        check_verified_path(Path(settings["path"]).expanduser())
     if "release" in settings:
         check_release(Path(settings["release"]))
         # a run says where else its queries may lie

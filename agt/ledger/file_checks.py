@@ -88,8 +88,8 @@ def check_file(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             Message(
-                "ledger={path}: this file does not exist: create a ledger with {config:agt ledger "
-                "init}",
+                "ledger={path}: this file does not exist: create a ledger with "
+                "{config:agt ledger init}",
                 path=path,
             )
         ) from None

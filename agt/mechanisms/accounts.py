@@ -124,7 +124,7 @@ class LedgerState:
     declared: tuple[OtherLedger, ...] = ()
     second_head: Literal["away", "same_disk", "none"] = "none"
 
-    def lines(self, unit: str) -> list[str]:
+    def lines(self, unit: str, brief: bool = False) -> list[str]:
         """Return the sentences that every claim on this ledger must contain.
 
         They list the tables that share the budget, where other ledgers are looked for, moves of the
@@ -134,14 +134,16 @@ class LedgerState:
 
         Args:
             unit: what the population calls a unit (whose data a neighbour lacks), such as "person".
+            brief: for a terminal: what ``agt ledger init`` has said is left out.
         """
         lines = []
         if self.tables:
             lines.append(sentences.tables(unit, self.tables))
-        lines.append(sentences.ONLY_LEDGER)
+        if not brief:
+            lines.append(sentences.ONLY_LEDGER)
         lines += [str(moved_head) for moved_head in self.moved]
         lines += [str(other_ledger) for other_ledger in self.declared]
-        if self.second_head == "same_disk":
+        if self.second_head == "same_disk" and not brief:
             lines.append(sentences.SAME_DISK)
         if self.second_head == "none":
             lines.append(sentences.NO_HEAD)
@@ -200,6 +202,16 @@ class Account:
         They name the ledger, its budget and its unit, what is spent so far, whether the budget is
         used up, and what the ledger declares about its tables and files.
         """
+        return [*self._budget_lines, *self.ledger.lines(self.unit)]
+
+    @property
+    def brief_lines(self) -> list[str]:
+        """The same for a terminal, without what ``agt ledger init`` has said of the ledger."""
+        return [*self._budget_lines, *self.ledger.lines(self.unit, brief=True)]
+
+    @property
+    def _budget_lines(self) -> list[str]:
+        """The sentences about the ledger's budget, and what is spent of it."""
         allowance = self.allowance
         unit = sentences.unit(self.unit, self.ledger.tables)
         debit = sentences.account(
@@ -217,7 +229,7 @@ class Account:
             lines.append(sentences.ALL_SPENT)
         if self.elsewhere is not None:
             lines.append(sentences.ledgers_elsewhere(self.elsewhere))
-        return lines + self.ledger.lines(self.unit)
+        return lines
 
 
 @schema
@@ -254,3 +266,8 @@ class Uncounted:
         if self.why == "declined":
             return [sentences.declined_ledger(self.ledgers, self.unopened)]
         return [sentences.NO_ACCOUNT]
+
+    @property
+    def brief_lines(self) -> list[str]:
+        """The same for a terminal."""
+        return self.lines

@@ -225,8 +225,7 @@ class Claim:
             return sentences.simulation(sentences.DRAWS_FROM_SEED, lines)
         account = self.account or self.uncounted
         if account is not None:
-            said_before = (sentences.ONLY_LEDGER, sentences.SAME_DISK) if brief else ()
-            lines += [line for line in account.lines if line not in said_before]
+            lines += account.brief_lines if brief else account.lines
         return lines
 
     def owner_warnings(self, size: float | None) -> list[str]:

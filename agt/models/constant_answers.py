@@ -167,9 +167,9 @@ def constant_answer_remedy(settings: "Settings", *, is_one_sided: bool) -> Messa
     caution = _caution_remedy(settings.training.caution)
     if is_one_sided:
         return Message(
-            "First subtract the middle of the features' public range ({config:dataset.center=0.5 "
-            "dataset.public_scaling=true} for values from 0 to 1). If that does not suffice: "
-            "{caution}",
+            "First subtract the middle of the features' public range "
+            "({config:dataset.center=0.5 dataset.public_scaling=true} for values from 0 to 1). If "
+            "that does not suffice: {caution}",
             caution=caution,
         )
     return caution

@@ -205,10 +205,10 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
     if len(records) == len(rows) <= maximum:
         return records, labels, words
-    sample = f"a sample of {maximum:,} of the {words}"
+    sample = f"{words} in a sample"
     if len(rows) <= maximum:
         maximum = len(rows)
-        sample = f"the {maximum:,} of the {words} whose labels are newly drawn"
+        sample = f"{words} whose labels are newly drawn"
     evenly_spaced = np.linspace(0, len(rows) - 1, maximum).astype(np.int64)
     sampled = np.array([rows[index] for index in evenly_spaced])
     sampled_labels = None if labels is None else labels[sampled]

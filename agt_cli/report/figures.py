@@ -837,7 +837,7 @@ def set_log_ticks(axis: Axis, values: pd.Series) -> None:
     if high / low <= 100:
         choices = [LogLocator(subs=steps) for steps in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))]
         min_ticks = 3
-    choices.append(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+    choices.append(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
     for locator in choices:
         ticks = np.asarray(locator.tick_values(low, high))
         if ((ticks >= low) & (ticks <= high)).sum() >= min_ticks:

@@ -110,6 +110,14 @@ class Column:
         return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
 
     @property
+    def may_be_numeric_id(self) -> bool:
+        """True: whole numbers of which no two rows have the same, as ids are, under any name."""
+        if not self.numeric or self.low is None or self.high is None:
+            return False
+        is_whole = self.low.is_integer() and self.high.is_integer()
+        return is_whole and self.most_rows == 1 and self.distinct > MAX_CODES
+
+    @property
     def may_be_row_numbers(self) -> bool:
         """True: its name or its values could identify records, but look like row numbers."""
         return self.counts_rows and (self.kind == "id" or self.may_name_people)

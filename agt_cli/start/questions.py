@@ -176,7 +176,11 @@ def _id_question(inspection: Inspection) -> Question:
             f"Which column names each person permanently? Perhaps {few(repeated, 4)}. {answer}",
             "COLUMN",
         )
-    possible = [f"'{column.name}'" for column in inspection.columns if column.possible_id]
+    possible = [
+        f"'{column.name}'"
+        for column in inspection.columns
+        if column.possible_id or column.may_be_numeric_id
+    ]
     perhaps = f" (perhaps {few(possible, 4)})" if possible else ""
     return Question(
         f"Which column names each person permanently{perhaps}? {answer}",

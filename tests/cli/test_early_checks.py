@@ -212,8 +212,8 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     tuned.mkdir(parents=True)
     (tuned / "digits_tuned.yaml").write_text("# @package _global_\n")
     (tmp_path / "net.py").write_text("import torch\n\n\ndef make(): ...\n")
-    for name in ("t.csv", "t.xlsx"):
-        (tmp_path / name).write_text("x,y\n1,a\n")
+    (tmp_path / "t.csv").write_text("x,y\n1,a\n")
+    (tmp_path / "t.xlsx").write_bytes(b"PK\3\4\0\0")
     (tmp_path / "semicolons.csv").write_text("x;c\n1;a\n")
     (tmp_path / "short.csv").write_text("d,b\n1,a\n")
     lines = (*MISTAKES, *MISSING_FILES)

@@ -192,7 +192,7 @@ unlearn run=@box unknown=skip ids=@ok.csv | 2 | unknown=skip: unknown value (kno
 unlearn run=@box by=name | 2 | by=name: unknown value (known: id, unit)
 unlearn run=@box ids=[C99] | 2 | ids=[...]: | one id per line | printf | ids=-
 unlearn run=@box fresh=maybe | 2 | new_seeds=maybe: give true or false
-unlearn run=@edited_manifest ids=@ok.csv | 2 | manifest.json
+unlearn run=@edited_manifest ids=@list.yaml | 2 | manifest.json
 plan run=@edited_manifest | 2 | manifest.json
 certify run=@edited_metrics | 2 | metrics.json
 predict run=@edited_config mechanism.eps=1 | 2 | config.yaml
@@ -398,7 +398,7 @@ predict run=@box total.eps=nan | 2 | total.eps: | finite
 predict run=@box total.eps=inf | 2 | total.eps: | finite
 predict run=@box total.eps=much | 2 | total.eps: expected a number
 predict run=@box mechanism=smooth_laplace mechanism.eps=1 | 2 | mechanism.delta: this setting is required
-predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | at least 0
+predict run=@box mechanism=smooth_laplace mechanism.eps=1 mechanism.delta=-1e-5 | 2 | mechanism.delta: | greater than 0
 predict run=@box mechanism=smooth_laplace mechanism.eps=60 mechanism.delta=1e-5 | 2 | only proved up to eps
 predict run=@box mechanism=smooth_laplace total.eps=1 | 2 | mechanism=smooth_laplace | give total.delta
 predict run=@box mechanism=gaussian_margin mechanism.mu=nan | 2 | mechanism.mu: | finite
@@ -785,7 +785,7 @@ def _runs() -> None:
         f"{tiny} training.chosen_on=public kgrid=sparse kgrid.max=null kgrid.values=[0,2] "
         "hydra.run.dir=sparse"
     )
-    run(f"{tiny} training.batch.n_max=3 hydra.run.dir=failed", 2)
+    run(f"{tiny} training.batch.normalizer=2 training.batch.n_max=3 hydra.run.dir=failed", 2)
     run(f"{head} hydra.run.dir=head")
     run("certify run=box map_resolution=0 hydra.run.dir=certified")
     run(

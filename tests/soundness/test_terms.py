@@ -575,7 +575,14 @@ def test_each_lot_of_a_session_without_a_ledger_is_told_before_it_is_taken(
     )
     session = Session.__new__(Session)  # what it is about plays no part
     session.lots = LotPayer(NoPayer(), size=2, maximum=5)
-    claim = Claim(guarantee=PureDP(1.0), mechanism="m", relation=RelationConfig("add_remove"))
+    claim = Claim(
+        guarantee=PureDP(1.0),
+        mechanism="m",
+        relation=RelationConfig("add_remove"),
+        reasons=(),
+        declared=(),
+        noisy=False,
+    )
     for wanted, told in ((1, [2]), (1, [2]), (2, [2, 4]), (3, [2, 4, 5])):
 
         def reserve(wanted: int = wanted) -> None:

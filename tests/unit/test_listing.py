@@ -58,43 +58,6 @@ def test_a_day_and_a_time() -> None:
         parse_time("yesterday")
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ("certificate:\n  name: tube\n", True),
-        ("certificate:\n  name: erm\n  features:\n    map: fourier\n", True),
-        ("certificate:\n  name: stability\nensemble:\n  slices: 2\n", True),
-        ("certificate:\n  name: erm\n  features:\n    map: relu\nensemble:\n  slices: 1\n", False),
-    ],
-)
-def test_a_run_with_settings_that_went_says_which_version_made_it(
-    outputs: Path, settings: str, said: bool
-) -> None:
-    folder = record("train/earlier").folder
-    (folder / "config.yaml").write_text(f"model:\n  hidden: []\n{settings}")
-    (folder / "env.json").write_text(json.dumps({"agt": "0.6.0"}))
-    assert ("agt 0.6.0" in Run.at(folder).model) == said
-
-
-@pytest.mark.parametrize(
-    ("command", "settings", "said"),
-    [
-        ("predict", "mechanism:\n  shrink: true\n", True),
-        ("predict", "mechanism:\n  shrink: false\n", False),
-        ("tune", "tune:\n  private: true\n", True),
-        ("tune", "tune:\n  folds: 5\n", False),
-    ],
-)
-def test_releases_and_tunings_by_what_was_removed_say_which_version_made_them(
-    outputs: Path, command: str, settings: str, said: bool
-) -> None:
-    folder = record("run/earlier").folder
-    (folder / "status.json").write_text(json.dumps({"command": command, "state": "done"}))
-    (folder / "config.yaml").write_text(settings)
-    (folder / "env.json").write_text(json.dumps({"agt": "0.6.0"}))
-    assert ("agt 0.6.0" in Run.at(folder).result) == said
-
-
 def test_whatever_lies_there_is_listed_and_harms_nobody(outputs: Path) -> None:
     whole = record("train/whole")
     for place, content in {

@@ -172,6 +172,8 @@ def test_a_release_says_what_it_is_about() -> None:
         mechanism="randomized_response",
         relation=RelationConfig("add_remove"),
         reasons=(),
+        declared=(),
+        noisy=False,
     )
     words = claim.lines()
     assert any("queries" in line and "n_max" in line for line in words)
