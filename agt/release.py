@@ -198,6 +198,8 @@ class Release(Generic[Drawn]):
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Drawn:
         """Draw what was reserved; ``draw`` has checked that this is allowed.
 
+        Every subclass overrides it; this default raises NotImplementedError.
+
         Args:
             reservation: the reservation that was paid for.
             on_progress: called while queries are certified.
@@ -208,6 +210,8 @@ class Release(Generic[Drawn]):
         self, model: Model, evidence: QueryEvidence, features: np.ndarray
     ) -> float:
         """Return the expected accuracy of what is released on some queries; it is private.
+
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             model: the model that the release is drawn from.

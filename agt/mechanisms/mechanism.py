@@ -123,6 +123,7 @@ class Mechanism(LabelSettings):
         """Return the formula's probability that the released label is not the nominal one.
 
         It need not be private: tables correct it where the guarantee asks for more.
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             distance: the evidence as float64 of any shape, at least 0.

@@ -312,7 +312,7 @@ class Model(ABC):
     def save_shards(self, writer: FileWriter) -> None:  # noqa: B027  # a default, not a duty
         """Write which records each member of an ensemble was trained on.
 
-        A single model writes nothing, as by default.
+        By default nothing is written, as of a single model.
         """
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
@@ -326,14 +326,15 @@ class Model(ABC):
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on each query's margin of class 1 after k edits of the training records.
 
-        An ensemble of two classes that averages margins needs them.
+        An ensemble of two classes that averages margins needs them. By default it raises
+        ConfigError.
 
         Args:
             features: [n, ...] the queries.
             ks: the numbers of edits; None: all that such an ensemble uses.
 
         Raises:
-            ConfigError: this kind of certificate has no bounds on margins, as by default.
+            ConfigError: this kind of certificate has no bounds on margins.
         """
         raise ConfigError(
             Message(
