@@ -101,7 +101,7 @@ class AttackSettings:
             ConfigError: ``EDITS`` has no entry for the run's relation.
         """
         settings = problem.settings
-        edits_of(settings.relation.name)  # raises now, before anything is trained
+        edits_of(settings.relation.name)  # called because it raises, before anything is trained
         parts = [
             np.asarray(part.features)
             for part in (problem.dataset.train, problem.dataset.test)

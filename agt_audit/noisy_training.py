@@ -116,6 +116,7 @@ class NoisyTraining:
         problem = self.problem
         shape = problem.dataset.train.features.shape[1:]
         module = problem.settings.model.build(shape, problem.classes, problem.settings.training)
+        # Changes ``module``, unless the parameters do not fit its layers.
         copy_initial_parameters(module, problem.initial or {})
         return module
 

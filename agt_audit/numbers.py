@@ -72,6 +72,7 @@ class SumPair:
             total: ``first`` or ``second``.
         """
         recorded = RecordedRandomness(SeededRandomness(0))
+        # Called for what it adds to ``recorded``; what it returns is not needed.
         self.draw(mechanism, total, recorded, 1)
         draws = recorded.draws
         if [draw.law for draw in draws] != ["geometric"]:

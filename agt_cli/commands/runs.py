@@ -42,6 +42,7 @@ class RunsConfig:
         if self.command is not None and self.command not in usage.COMMANDS:
             hint = nearest(self.command, usage.COMMANDS)
             raise ConfigError(f"command={self.command}: agt has no command of this name{hint}")
+        # Called because it raises if ``since`` is no date; the date after ``or`` is always valid.
         parse_time(self.since or "2000-01-01")
 
     def predicates(self) -> Iterable[Callable[[Run], bool]]:

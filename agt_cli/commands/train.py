@@ -52,7 +52,7 @@ from agt_cli.runs.prepare import (
     large_feature_warning,
     one_sided_warning_of,
     prepare_in_team,
-    settings_to_train,
+    read_settings_and_learner,
     size_question,
     write_trained,
 )
@@ -80,7 +80,7 @@ class _TrainingResult:
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
     """Validate the configuration (ConfigError), before any data is read."""
-    return settings_to_train(config)
+    return read_settings_and_learner(config)
 
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from agt.ledger.ledger_list import find_ledgers_elsewhere, put_on_list
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
-from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, existing_ledger
+from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, require_ledger
 from agt_cli.process import write_line
 from agt_cli.releasing.ledgers import people_of_run, say_skipped, second_head, unit_of
 from agt_cli.releasing.spent import free_answers
@@ -72,7 +72,7 @@ def payer_of(
         names = tuple(Path(name).stem for name in holding)
         yield NoPayer(Uncounted("declined", names, bool(errors)))
     else:
-        path = existing_ledger(name)
+        path = require_ledger(name)
         say_skipped(path.parent)
         with Ledger.open(path, second_head()) as ledger:
             note = put_on_list(ledger)
