@@ -296,7 +296,7 @@ class Mechanism(LabelSettings):
         return ThresholdTable(rule, self._requested_entry)
 
     def _thresholds_up_to(self, max_evidence: int) -> tuple[list[int], np.ndarray]:
-        """Return the flip thresholds for all evidence from 0 to ``max_evidence``.
+        """Return, and cache, the flip thresholds for all evidence from 0 to ``max_evidence``.
 
         A uniform 128-bit integer below the threshold flips the label.
 

@@ -273,20 +273,23 @@ class Model(ABC):
 
     @property
     def stores_noise(self) -> bool:
-        """True if the noise of the training is stored, for ``retrained_with_same_noise``.
+        """True if the noise of the training is stored, for ``retrain_with_same_noise``.
 
         False, the default: training added no noise, or its noise is not stored.
         """
         return False
 
-    def retrained_with_same_noise(self, problem: Problem) -> "Model":
-        """Train on another problem with the same random noise as this model's training.
+    def retrain_with_same_noise(self, problem: Problem) -> "Model":
+        """Train a new model on another problem, with the random noise of this model's training.
+
+        By default it raises ConfigError, because the noise is not stored. A kind of model that
+        stores it (``stores_noise`` is True) overrides this method; this model is not changed.
 
         Args:
             problem: other records, such as those of a neighbouring dataset, with equal settings.
 
         Raises:
-            ConfigError: the noise is not stored (``stores_noise`` is False), as by default.
+            ConfigError: the noise is not stored.
         """
         certificate = self.settings.certificate.name
         raise ConfigError(

@@ -170,7 +170,7 @@ class RemovalModel(LinearModel):
         """True: the noise of the training is stored in the state."""
         return True
 
-    def retrained_with_same_noise(self, problem: Problem) -> "RemovalModel":
+    def retrain_with_same_noise(self, problem: Problem) -> "RemovalModel":
         """Train on another problem with the same random noise as this head.
 
         Args:

@@ -140,8 +140,10 @@ class TuningData:
         self._console = console
         self._loaded: list[tuple[Any, Prepared]] = []
 
-    def prepared(self, choice: Choice) -> Prepared:
-        """Return the candidate's dataset.
+    def load(self, choice: Choice) -> Prepared:
+        """Load the candidate's dataset, or return the one that was loaded for equal settings.
+
+        A dataset that is loaded is stored for later calls.
 
         Raises:
             ConfigError: it has other records than those of the other candidates.
@@ -166,12 +168,13 @@ class TuningData:
     def has_landmark_rows(self, choice: Choice) -> bool:
         """Return whether there are enough public rows for a candidate's landmarks."""
         features = choice.settings.certificate.features
-        try:
-            if features.map != "landmarks":
-                return True
-            return bool(FeatureMap.from_dataset(features, self.prepared(choice).dataset))
-        except ConfigError:
-            return False
+        if features.map == "landmarks":
+            try:
+                # Called because it raises if there are too few public rows.
+                FeatureMap.from_dataset(features, self.load(choice).dataset)
+            except ConfigError:
+                return False
+        return True
 
     def rows(self, choice: Choice) -> Records:
         """Return the candidate's public rows.
@@ -183,7 +186,7 @@ class TuningData:
         """
         if encoder_settings(choice.settings) is not None:
             raise encoder_not_run()
-        rows = public_rows(self.rows_name, self.prepared(choice).loaded, choice.settings.source)
+        rows = public_rows(self.rows_name, self.load(choice).loaded, choice.settings.source)
         if self.rows_name == "train" and not len(rows):
             raise no_public_rows()
         if bool((rows.labels == UNLABELLED).any()):
@@ -223,11 +226,11 @@ class PublicTuning:
         tried = [
             choice for choice in self.choices if self.tune.grid or data.has_landmark_rows(choice)
         ]
-        scores = _scores(self, tried, data, console)
+        scores = _score_candidates(self, tried, data, console)
         chosen = choose_candidate(scores, self.tune.objective)
         choice = tried[chosen]
         source = declare_public_rows(
-            data.rows_name, data.prepared(choice).loaded, choice.settings.source
+            data.rows_name, data.load(choice).loaded, choice.settings.source
         )
         declared = {"chosen_on": "public", "chosen_from": asdict(source)}
         training = {**choice.config["training"], **declared}
@@ -276,15 +279,19 @@ def run(tuning: PublicTuning, record: RunRecord, console: Console) -> dict[str, 
     return tuning.run(record, console)
 
 
-def _scores(
+def _score_candidates(
     tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, console: Console
 ) -> list[np.ndarray]:
-    """Return the scores of each candidate, [folds, 3] each, in the order of ``SCORES``."""
+    """Train and score every candidate, and show progress.
+
+    Returns:
+        The scores of each, [folds, 3], in the order of ``SCORES``.
+    """
     budget = weights_budget(tuning.total.eps or DEFAULT_EPS, tuning.total.delta)
     scores = []
     with console.progress("comparing settings", "candidate") as report:
         for done, choice in enumerate(choices, 1):
-            dataset = data.prepared(choice).dataset
+            dataset = data.load(choice).dataset
             candidate = Candidate.from_dataset(dataset, choice.settings, data.rows(choice))
             scores.append(candidate.scores(tuning.tune.folds, tuning.tune.k, budget))
             report(done, len(choices), done, len(choices))

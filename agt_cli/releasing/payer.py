@@ -35,9 +35,9 @@ from agt_cli.runs.prepare import RunSettings, data_files
 def payer_of(
     setting: object, people: ProtectedPeople, record: RunRecord, run: str = ""
 ) -> Iterator[NoPayer | LedgerPayer]:
-    """Open the payer of releases about some data, and close it at the end of the context.
+    """Open the payer of releases about some data, and record the ledger's name in env.json.
 
-    env.json records the name of the ledger, unless none was named.
+    The name is not recorded if none was named. The payer is closed at the end of the context.
 
     Args:
         setting: the setting ``ledger``; None: the environment's AGT_LEDGER is used, if it is set.
