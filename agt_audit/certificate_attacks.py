@@ -511,7 +511,7 @@ class Auditor:
 
     @cached_property
     def trained_again(self) -> Model:
-        """The model that this version of agt trains on the run's own records."""
+        """The model that this agt trains on the run's own records, at the first read of it."""
         records = self.problem.dataset.train
         if self.model.stores_noise:  # ``retrained`` would draw new noise
             return neighbour_of(self.model, records)

@@ -47,8 +47,7 @@ def check_settings(command: str, config: Mapping[str, Any]) -> None:
         check_verified_path(Path(str(config["path"])).expanduser())
     if command in CHECKS:
         module, _, name = CHECKS[command].rpartition(".")
-        check_command = getattr(import_module(module), name)
-        check_command(config)
+        getattr(import_module(module), name)(config)
     if command in ("train", "measure"):
         check_named_ledger(config.get("ledger"))
     trains = command == "train" and config.get("resume") is None

@@ -42,8 +42,8 @@ class RunsConfig:
         if self.command is not None and self.command not in usage.COMMANDS:
             hint = nearest(self.command, usage.COMMANDS)
             raise ConfigError(f"command={self.command}: agt has no command of this name{hint}")
-        # Called because it raises if ``since`` is no date; the date after ``or`` is always valid.
-        parse_time(self.since or "2000-01-01")
+        if self.since:
+            parse_time(self.since)  # called because it raises if this is no date
 
     def predicates(self) -> Iterable[Callable[[Run], bool]]:
         """Yield predicates that a listed run must satisfy, the cheapest first, because each may

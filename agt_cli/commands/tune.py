@@ -153,11 +153,10 @@ class TuningData:
             if loaded_node == node:
                 return prepared
         prepared = prepare(choice.settings, self._console)
-        changes = choice.description
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: the candidate with {changes} has other test records, ids or units "
-                "(people) than the other candidates, so a record that is public for one "
+                f"tune.grid: the candidate with {choice.description} has other test records, ids "
+                "or units (people) than the other candidates, so a record that is public for one "
                 "candidate could be private for another. Leave the settings that cause this out "
                 "of tune.grid. If only the feature columns vary, it is enough to give "
                 "dataset.id=COLUMN, which keeps the ids the same"
@@ -240,8 +239,9 @@ class PublicTuning:
             f"agt tune chose these settings on {data.rows_description}: {choice.description}. "
             f"Rule of the choice: {self.tune.rule}",
         )
-        pairs = zip(tried, scores, strict=True)
-        rows = [_row(candidate, of_candidate) for candidate, of_candidate in pairs]
+        rows = [
+            _row(candidate, its_scores) for candidate, its_scores in zip(tried, scores, strict=True)
+        ]
         table = pd.DataFrame(rows)
         record.environment(public_rows=source.rows, public_digest=source.digest)
         record.table("candidates", table)
