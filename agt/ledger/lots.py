@@ -213,6 +213,7 @@ class LotPayer:
         """
         for lot in self.lots:
             if lot.answers:
+                # What is stored may differ from the answers, but no question waits for it.
                 self.payer.store_answers(lot.reservation, lot.answers)
                 lot.answers = {}
 

@@ -727,6 +727,7 @@ def _remove_from_head(
         facts = _take_newton_step(model, erased, head, phi)
         methods.append(NEWTON_STEP)
         if bound == "measured":
+            # Its result is not needed, because ``head.residual`` says what is left.
             head.repeat_newton_steps(phi, targets)
             methods.append(REPEATED_STEPS)
     else:

@@ -681,6 +681,7 @@ def reduce_residual(
     goal = allowed / GOAL_DIVISOR
     methods = []
     if head.residual > allowed:
+        # The result is not needed, because ``head.residual`` says whether the goal was reached.
         head.repeat_newton_steps(features, targets, goal)
         methods.append(REPEATED_STEPS)
     if head.residual > allowed:
