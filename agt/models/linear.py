@@ -71,7 +71,7 @@ class LinearModel(ClosedFormModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
-        """Return a head that is trained on other records with the same settings and feature map.
+        """Train a head on other records with the same settings and feature map, and return it.
 
         Args:
             records: the records to train on, with features [m, ...] on the scale of this head's own

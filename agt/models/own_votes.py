@@ -186,7 +186,7 @@ class OwnVotesModel(Votes):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
-        """Return the model whose members are trained on the shards of other records.
+        """Train the members on the shards of other records, and return their model.
 
         The votes of the old members are not carried over.
 

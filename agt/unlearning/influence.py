@@ -142,7 +142,7 @@ class AnsweredModel:
         constants_are_public: bool,
         on_person: Callable[[int, int], None] = lambda done, people: None,
     ) -> list[Influence]:
-        """Return the answers without the records of each person, one person at a time.
+        """Compute the answers without each person's records, by training where needed, one by one.
 
         Formal guarantees:
             - ``Outcome.SAME`` and ``CHANGED`` say what training without the person's records

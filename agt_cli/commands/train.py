@@ -284,7 +284,7 @@ def _private_labels(
 def _print_reference_learners(
     source: object, loaded: Dataset, console: Console
 ) -> dict[str, float]:
-    """Print the scores of learners without privacy on the same test records; they are not recorded.
+    """Train learners without privacy, and print their scores on the test records; none is recorded.
 
     They are computed for vectors only, because a table would have to be loaded again without bins,
     as `agt start` does.

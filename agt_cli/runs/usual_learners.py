@@ -41,7 +41,7 @@ class ReferenceScores:
 
 
 def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
-    """Return the scores of a linear learner and of boosted trees on a table's test records.
+    """Train a linear learner and boosted trees on a table, and return their scores on test records.
 
     Columns are prepared as users of these learners do: numbers as they are, without bins, and words
     as indicators, or as codes for trees.
@@ -71,7 +71,7 @@ def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
 
 
 def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ReferenceScores:
-    """Return the scores of a linear learner, and of boosted trees where vectors have few features.
+    """Train a linear learner, and boosted trees if there are few features; return their scores.
 
     Args:
         dataset: vectors before any feature map; they may be memory-mapped.
