@@ -345,11 +345,12 @@ class Ledger:
 
     @contextmanager
     def payer(self, owner: DataOwner) -> Iterator[LedgerPayer]:
-        """Open the ledger as the payer of a model's releases, and close it afterwards.
+        """Admit a model's data, and open the ledger as the payer of the model's releases.
 
         Naming a ledger declares that the model's units are people of its population, so the model's
         data is admitted to the ledger if it was not before. A ``PrivacySumWarning`` then says if a
         ledger in another folder may count the same people, because two budgets add up.
+        The ledger is closed after the context.
 
         Args:
             owner: whose data the model was trained on.

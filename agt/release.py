@@ -138,7 +138,10 @@ class Release(Generic[Drawn]):
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of what was reserved, with its total privacy loss and its ledger."""
+        """The claim of what was reserved, with its total privacy loss and its ledger.
+
+        Call ``reserve`` first; before, the ledger's account says that nothing was paid for.
+        """
         return self.claim.with_account(self._account)
 
     @property
@@ -198,6 +201,8 @@ class Release(Generic[Drawn]):
     def _draw(self, reservation: Reservation, on_progress: OnProgress) -> Drawn:
         """Draw what was reserved; ``draw`` has checked that this is allowed.
 
+        Every subclass overrides it; this default raises NotImplementedError.
+
         Args:
             reservation: the reservation that was paid for.
             on_progress: called while queries are certified.
@@ -208,6 +213,8 @@ class Release(Generic[Drawn]):
         self, model: Model, evidence: QueryEvidence, features: np.ndarray
     ) -> float:
         """Return the expected accuracy of what is released on some queries; it is private.
+
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             model: the model that the release is drawn from.
@@ -315,7 +322,10 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of the labels that were paid for, with their total and their ledger."""
+        """The claim of the labels that were paid for, with their total and their ledger.
+
+        Call ``reserve`` first; before, it is the claim of no labels.
+        """
         size = 0 if self.reservation is None else self.reservation.size
         return self._claim_of(size).with_account(self._account)
 

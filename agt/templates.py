@@ -69,7 +69,7 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
         )
     try:
         for template in templates:
-            fill(template, values)
+            fill(template, values)  # called because it raises for a value of a wrong type
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
         raise ValueError(f"{code}: a value of this message has the wrong type ({error})") from None
 

@@ -325,10 +325,11 @@ class Auditor:
         self.on_progress(len(edits), len(edits))
 
     def _deviations(self, edit: EditedRecords, neighbour: Model) -> Deviations:
-        """Return the largest deviation of each parameter over all members that an edit changes.
+        """Return each parameter's largest deviation, and count members that were not compared.
 
-        Members at a distance for which the run has no bounds are counted (``unreached``) and left
-        out, so the result may be empty.
+        The deviation is the largest over all members that the edit changes. Members at a distance
+        for which the run has no bounds are counted (``unreached``) and left out, so the result may
+        be empty.
 
         Args:
             edit: the neighbour.
@@ -510,7 +511,7 @@ class Auditor:
 
     @cached_property
     def trained_again(self) -> Model:
-        """The model that this version of agt trains on the run's own records."""
+        """The model that this agt trains on the run's own records, at the first read of it."""
         records = self.problem.dataset.train
         if self.model.stores_noise:  # ``retrained`` would draw new noise
             return neighbour_of(self.model, records)

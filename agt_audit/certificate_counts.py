@@ -135,7 +135,10 @@ class Counts:
         return sum(map(len, self.edit_deviations.values()))
 
     def add_neighbour(self, edit: EditedRecords, deviations: Mapping[str, float]) -> float:
-        """Count a trained neighbour with the deviations of its parameters.
+        """Add a trained neighbour's deviations to these counts, and return the largest of them.
+
+        ``edit_deviations`` and ``parameter_deviations`` are updated. The first neighbour with a
+        deviation above 1 also sets ``bound_violation``.
 
         Args:
             edit: the neighbour.
@@ -161,7 +164,9 @@ class Counts:
     def add_labels(
         self, edit: EditedRecords, k: int, is_certified: np.ndarray, differs: np.ndarray
     ) -> None:
-        """Count the certified labels that were compared with a neighbour's, and those that differ.
+        """Add a neighbour's certified labels to ``labels_compared`` and ``labels_changed``.
+
+        The first neighbour with a label that differs also sets ``label_violation``.
 
         Args:
             edit: the neighbour.

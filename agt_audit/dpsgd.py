@@ -232,7 +232,7 @@ def _many_run_bounds(
 def _step_bound(
     trainer: NoisyTraining, canary: Canaries, effort: TrainingEffort, confidence: float
 ) -> LowerBound:
-    """Return the lower bound from a guess in each step, composed over all steps.
+    """Train, and return the lower bound from a guess in each step, composed over all steps.
 
     Arguments as of ``audit_training``; ``confidence`` is that of this bound.
     """
@@ -252,7 +252,7 @@ def _step_bound(
 def _one_run_bounds(
     trainer: NoisyTraining, canaries: Canaries, seed: int, confidence: float
 ) -> list[LowerBound]:
-    """Return the lower bounds from guesses about many canaries of a single training.
+    """Train once, and return the lower bounds from guesses about many canaries of this training.
 
     Args:
         trainer: the run's training, with its claim.

@@ -18,6 +18,7 @@ def check_audit(config: Mapping[str, Any]) -> None:
     Args:
         config: the composed settings.
     """
+    # Called because they raise ConfigError; ``configure`` reads the values again.
     checked_confidence(config.get("confidence"))
     checked_seed(config.get("seed"))
     kind = _read_own_kind(config.get("audit"))

@@ -101,7 +101,7 @@ class AttackSettings:
             ConfigError: ``EDITS`` has no entry for the run's relation.
         """
         settings = problem.settings
-        edits_of(settings.relation.name)  # raises now, before anything is trained
+        edits_of(settings.relation.name)  # called because it raises, before anything is trained
         parts = [
             np.asarray(part.features)
             for part in (problem.dataset.train, problem.dataset.test)
@@ -216,13 +216,13 @@ class Editor:
 
     def _copy_unit(self, unit: Records) -> Records:
         """Return a copy of a unit's rows under the one of several new names with most weight."""
-        renamed = self._under_new_name(unit)
+        renamed = self._rename_unit(unit)
         candidates = self._name_candidates(renamed, None, keep_features=True)
         names = np.array([str(candidate.units[0]) for candidate in candidates])
         return candidates[int(np.argmax(self._weight_of_units(names)))]
 
-    def _under_new_name(self, unit: Records) -> Records:
-        """Return a unit's rows with another name and other ids, which no unit had before."""
+    def _rename_unit(self, unit: Records) -> Records:
+        """Return a unit's rows under a new name and with new ids, and count the name as used."""
         self.units_made += 1
         name = f"audit{self.units_made}"
         ids = np.array([f"{name}.row{index}" for index in range(len(unit))])
@@ -354,7 +354,7 @@ class Editor:
             like=original,
         )
         named, name_choice = self._choose_name(
-            self._under_new_name(rows), removed_unit, keep_features=way in ("copy", "zero")
+            self._rename_unit(rows), removed_unit, keep_features=way in ("copy", "zero")
         )
         description = f"one {way}, {name_choice}"
         if range_factor > 1:

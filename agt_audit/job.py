@@ -159,6 +159,8 @@ class AuditKind(AuditSettings):
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Carry out the audit and return its results.
 
+        Every kind overrides it; this default raises NotImplementedError.
+
         Args:
             given: the settings that all kinds share.
             record: the audit's run folder. Only figures are written into it here; the command

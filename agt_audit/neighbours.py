@@ -133,7 +133,7 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
     problem = model.problem
     problem.dataset.check_unchanged()
     if model.stores_noise:
-        return model.retrained_with_same_noise(neighbouring(problem, records))
+        return model.retrain_with_same_noise(neighbouring(problem, records))
     if not problem.settings.ensembled:
         return retrained(problem, records, ks)
     train = problem.dataset.train

@@ -116,6 +116,7 @@ class NoisyTraining:
         problem = self.problem
         shape = problem.dataset.train.features.shape[1:]
         module = problem.settings.model.build(shape, problem.classes, problem.settings.training)
+        # Changes ``module``, unless the parameters do not fit its layers.
         copy_initial_parameters(module, problem.initial or {})
         return module
 
@@ -325,9 +326,9 @@ class _RecordingRun(TrainingRun):
         return np.where(self.inside[epoch, indices], 1.0, weight_outside)
 
     def nominal_sums(self, rows: np.ndarray) -> Tensors:
-        """Return the batch's gradient sum by parameter, in whole quanta, with its used canaries.
+        """Return the batch's gradient sum with its used canaries, and set ``expected``.
 
-        It also sets ``expected``, the other records' part of the sum.
+        The sum is by parameter and in whole quanta. ``expected`` is the other records' part of it.
         """
         indices = self._canaries_in(rows)
         sums = super().nominal_sums(rows[rows < self.first_canary])

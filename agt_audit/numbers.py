@@ -63,15 +63,16 @@ class SumPair:
         return mechanism.release(sums, self.members, self.touches, source)
 
     def stated_noise(self, mechanism: LaplaceMean, total: int) -> Draw | None:
-        """Return the draw of noise that a release of one of the two sums asks its randomness for.
+        """Release one of the two sums once, and return the draw of noise that this asked for.
 
-        None: it does not ask for exactly one draw, of discrete Laplace noise.
+        None: it did not ask for exactly one draw, of discrete Laplace noise.
 
         Args:
             mechanism: releases the sum.
             total: ``first`` or ``second``.
         """
         recorded = RecordedRandomness(SeededRandomness(0))
+        # Called for what it adds to ``recorded``; what it returns is not needed.
         self.draw(mechanism, total, recorded, 1)
         draws = recorded.draws
         if [draw.law for draw in draws] != ["geometric"]:

@@ -744,7 +744,7 @@ class QuieterTraining(NoisyTraining):
 def small_noisy_training(
     seed: int, noise_share: float = 1.0, relation: str = "add_remove"
 ) -> NoisyTraining:
-    """Return a small training with noise, of a linear head with enough parameters for 60 canaries.
+    """Train a small linear head, and return its noisy training, with parameters for 60 canaries.
 
     Args:
         seed: of the data and of the noise.

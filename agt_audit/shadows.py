@@ -417,9 +417,9 @@ def _load_all_logits(key_folder: Path, count: int) -> dict[int, np.ndarray]:
 
 
 def _load_logits(key_folder: Path, index: int) -> np.ndarray | None:
-    """Return the stored logits [n, C] of a model; None: it has no file that is intact.
+    """Return the stored logits [n, C] of a model, and delete its damaged files; None: none intact.
 
-    Damaged files, whose content does not have the hash in their name, are deleted.
+    A file is damaged if its content does not have the hash in its name.
 
     Args:
         key_folder: the folder KEY of the models.

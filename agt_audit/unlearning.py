@@ -107,7 +107,7 @@ class Unlearning(UnlearningSettings, AuditKind):
             ConfigError: it is not, or cannot; the error names the key.
         """
         super().check(given)
-        _open_without_queries(given)  # it raises
+        _open_without_queries(given)  # called because it raises if the run cannot be opened
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Make every attack on every method.

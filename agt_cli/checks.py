@@ -15,7 +15,7 @@ from agt.relations import RELATIONS
 from agt.store.folder import Folder
 from agt.targets import OWN_SETTINGS, current_name, own_settings
 from agt_cli.configuration import read_digest_setting
-from agt_cli.ledger_files import NO_LEDGER, existing_ledger, nothing_to_pay
+from agt_cli.ledger_files import NO_LEDGER, nothing_to_pay, require_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import (
     EMBEDDINGS,
@@ -83,7 +83,7 @@ def check_named_ledger(name: object) -> None:
         name: the value of the key ``ledger``; None: no ledger was named.
     """
     if name is not None and name != NO_LEDGER:
-        existing_ledger(str(name))
+        require_ledger(str(name))
 
 
 def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
@@ -275,10 +275,11 @@ def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
     try:
         written = Folder.open(run.folder, "train", None, "run", verify=False)
         for name in ("config.yaml", "conditions.json"):
-            written.read(name)
+            written.read(name)  # called because it raises if the file was changed
         conditions = conditions_of(run)
     except ConfigError:
         return  # whoever opens the run says what is wrong with the file
+    # Called because it raises if a required condition was not met; the rest is judged later.
     judge_requirements(
         conditions,
         relation["name"],

@@ -37,8 +37,8 @@ def ledger_path(name: str) -> Path:
     return Path(FOLDER) / f"{name}{SUFFIX}"
 
 
-def existing_ledger(name: str) -> Path:
-    """Return the path of a ledger's file that exists.
+def require_ledger(name: str) -> Path:
+    """Return the path of a ledger's file; raise ConfigError if the file does not exist.
 
     Args:
         name: as in ``ledger_path``.

@@ -16,7 +16,7 @@ from agt.ledger.file_checks import check_free, check_suffix as check_suffix_of_l
 from agt.store.locations import locate, require
 from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS, current_name
-from agt_cli.ledger_files import NO_LEDGER, VARIABLE, existing_ledger, is_ledger, ledger_path
+from agt_cli.ledger_files import NO_LEDGER, VARIABLE, is_ledger, ledger_path, require_ledger
 from agt_cli.report.finished import COMMIT_FOLDER, Run
 from agt_cli.report.found import LATEST, newest_run
 from agt_cli.report.opening import STATUS_FILE, check_usable
@@ -106,6 +106,7 @@ def check_public_rows(public: str, node: object) -> None:
         node: the value of the key ``dataset``, composed.
     """
     if isinstance(node, Mapping) and isinstance(node.get("data_dir"), str):
+        # Called because it raises if the file is in neither folder.
         locate(Path(public), Path(node["data_dir"]), "tune.public")
     else:
         require(Path(public), "tune.public")
@@ -230,13 +231,13 @@ def check_ledger_file(command: str, settings: Mapping[str, str]) -> None:
     name = settings["ledger"]
     if command != "ledger":
         if name != NO_LEDGER:
-            existing_ledger(name)
+            require_ledger(name)
         return
     if settings.get("action") == "init":
         check_suffix_of_ledger(ledger_path(name))
         check_free(ledger_path(name))
     else:
-        existing_ledger(name)
+        require_ledger(name)
     head = settings.get("head")
     if head and settings.get("action") in ("init", "admit"):
         check_head_folder(head)
@@ -250,7 +251,7 @@ def check_ledger_of_environment(setting: object) -> None:
     """
     name = os.environ.get(VARIABLE)
     if setting is None and name and name != NO_LEDGER:
-        existing_ledger(name)
+        require_ledger(name)
 
 
 def check_head_folder(head: str) -> None:
@@ -315,7 +316,7 @@ def check_inputs(path: Path, run: Run) -> None:
     data_dir = Path(str(dataset["data_dir"]))
     if isinstance(recorded, Mapping) and Path(str(recorded.get("path"))).exists():
         data_dir = Path(str(recorded["path"]))
-    locate(path, data_dir, "inputs")
+    locate(path, data_dir, "inputs")  # called because it raises if the file is not there
 
 
 def check_kind_of_queries(path: Path) -> None:

@@ -315,7 +315,7 @@ def training_rows(table_rows: int) -> int:
 
 def check_start(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong answer on the command line, or a folder instead of a table."""
-    _read(StartAnswers, config)
+    _read(StartAnswers, config)  # called because it raises for a wrong answer
     table = _read(TableFile, config)
     table.check_name()
     table.check_columns()

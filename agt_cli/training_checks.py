@@ -138,7 +138,8 @@ def check_own_network(config: Mapping[str, Any]) -> None:
         shape = (table.feature_count,)
         if table.classes:
             classes = len(table.classes)
-    network.check(validate(TrainingConfig, config.get("training"), "training"), shape, classes)
+    training = validate(TrainingConfig, config.get("training"), "training")
+    network.check(training, shape, classes)
 
 
 def _own_head(node: object) -> Any:
@@ -312,6 +313,7 @@ def check_tune(config: Mapping[str, Any]) -> None:
     marks_public_rows = dataset is None or getattr(dataset, "public", None) is not None
     if tuned.public in (None, "train") and not marks_public_rows:
         raise no_public_rows()
+    # Called because it raises if there is such an experiment; the command asks for the path again.
     new_experiment_path(tuned.name or default_name(chosen_options()))
 
 

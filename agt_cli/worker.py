@@ -84,10 +84,10 @@ class Worker:
             config: the configuration of the training.
         """
 
-        from agt_cli.runs.prepare import prepare, settings_to_train
+        from agt_cli.runs.prepare import prepare, read_settings_and_learner
 
         def make() -> tuple[Any, Any]:
-            settings = settings_to_train(config)
+            settings = read_settings_and_learner(config)
             return settings, prepare(settings, Console(json=True, quiet=True))
 
         self.settings, self.prepared = self.team.call_in_all(make)

@@ -46,7 +46,7 @@ from agt_cli.runs.prepare import (
     certification_progress,
     fit,
     prepare,
-    settings_to_train,
+    read_settings_and_learner,
 )
 
 COMMAND = "reproduce"  # of these records
@@ -165,7 +165,7 @@ class Runs:
             config = bind_to_settings(config, hash_parts(_settled(overrides)))
         # composed from the definition and from the user's own settings
         with trusting(targets_of(config)):
-            return config, settings_to_train(config)
+            return config, read_settings_and_learner(config)
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
         """The data of a run, loaded once for each dataset and encoder."""

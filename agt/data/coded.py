@@ -274,7 +274,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
 
     @cached_property
     def _levels_used(self) -> tuple[np.ndarray, ...]:
-        """The levels of each look-up that occur in some row, in increasing order."""
+        """The levels of each look-up that occur in some row, in increasing order; computed once."""
         counts = [
             np.bincount(self.codes[:, column], minlength=MAX_LEVELS)
             for column in range(self.codes.shape[1])

@@ -62,7 +62,7 @@ class CellFormat(Protocol):
 def reads(form: CellFormat, words: pa.Array) -> bool:
     """Return whether a format can read all of some cells."""
     with suppress(pa.ArrowInvalid):
-        form.numbers(words)
+        form.numbers(words)  # called because it raises for a cell that it cannot read
         return True
     return False
 

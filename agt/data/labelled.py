@@ -479,12 +479,12 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @property
     def _label_format(self) -> CellFormat | None:
-        """The declared format of numeric labels; None: that of the rest of the file."""
+        """The declared format of numeric labels; None, the default: that of the file."""
         return None
 
     @property
     def _missing_labels(self) -> tuple[str, ...]:
-        """Text that stands for a missing label, in addition to the usual markers."""
+        """Text that stands for a missing label, beside the usual markers; none by default."""
         return ()
 
     def _used_rows(self, columns: ColumnReader) -> ColumnReader:
@@ -1057,7 +1057,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         return class_names(labels, path)
 
     def _size_fact(self) -> Fact | None:
-        """Return a fact about the declared size (condition c); None: the user declares it."""
+        """Return a fact about the declared size (condition c).
+
+        None, the default: the user declares the size.
+        """
         return None
 
     def _classes_fact(self) -> Fact:

@@ -138,7 +138,7 @@ def require_finished(path: Path, obtain: str | None) -> None:
             "another place, change dataset.path or data_dir"
         )
     if (path / PREPARED).exists():
-        read_prepared(path)
+        read_prepared(path)  # called because it raises DataError for damaged or edited files
 
 
 def alone_fact(path: Path, units: bool) -> Fact | None:

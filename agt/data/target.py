@@ -37,7 +37,7 @@ class Target(ABC):
 
     @property
     def numeric(self) -> "NumericTarget | None":
-        """The target itself if labels are numbers; else None."""
+        """The target itself if labels are numbers; else None, the default."""
         return None
 
     @property

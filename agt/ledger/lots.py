@@ -213,6 +213,7 @@ class LotPayer:
         """
         for lot in self.lots:
             if lot.answers:
+                # What is stored may differ from the answers, but no question waits for it.
                 self.payer.store_answers(lot.reservation, lot.answers)
                 lot.answers = {}
 
@@ -229,7 +230,9 @@ class LotPayer:
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> int | None:
         """Return the number of further releases that can be reserved; None: any number.
 
-        These are the releases that are left in lots, and those that further lots may have.
+        These are the releases that are left in lots, and those that further lots may have. The
+        first call stores how many releases the payer's budget allows, and each later attempt to pay
+        for a lot updates this number.
 
         Args:
             guarantee: the guarantee of each release.

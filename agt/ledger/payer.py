@@ -106,6 +106,9 @@ class Payer(Protocol):
             charged: the release: its guarantee, its kind and its mechanism.
             wanted: the largest number of releases to pay for, at least 1.
 
+        Returns:
+            The reservation of the releases that were paid for, which may be fewer than ``wanted``.
+
         Raises:
             Exhausted: not even one release fits into the budget.
         """
@@ -222,10 +225,10 @@ class LedgerPayer:
 
     @classmethod
     def checked(cls, ledger: Ledger, people: ProtectedPeople, run: str = "") -> "LedgerPayer":
-        """Return a payer for releases about some people, after checking that the ledger may pay.
+        """Check that a ledger may pay for releases about some people, and return the payer.
 
-        If the ledger admitted the table before records were erased from it, the present table is
-        admitted, too, with the earlier one's name and declaration.
+        This may write to the ledger: if it admitted the table before records were erased from it,
+        the present table is admitted, too, with the earlier one's name and declaration.
 
         Args:
             ledger: a ledger that is open for writing, and that ``ledger_list.put_on_list`` listed.
@@ -301,7 +304,15 @@ class LedgerPayer:
         return Questions(keys, self.ledger.stored(different_keys))
 
     def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Debit as many releases as the budget holds; the debit is on the disk afterwards.
+        """Write a debit to the ledger, for as many releases as the budget holds, up to ``wanted``.
+
+        Args:
+            charged: the release: its guarantee, its kind and its mechanism.
+            wanted: the largest number of releases to pay for, at least 1.
+
+        Returns:
+            The reservation of the releases that were paid for, at least one. Its debit is on the
+            disk, and stays spent even if nothing is drawn.
 
         Raises:
             Exhausted: not even one release fits into the budget.

@@ -67,6 +67,8 @@ class _NoisyVotes(VotesSettings, Mechanism):
     def _add_noise(self, counts: np.ndarray, source: Randomness) -> np.ndarray:
         """Return vote counts with independent noise on each count.
 
+        Every subclass overrides it; this default raises NotImplementedError.
+
         Args:
             counts: [n, C] integers, the votes of each class.
             source: the source of uniform random integers.
@@ -78,6 +80,8 @@ class _NoisyVotes(VotesSettings, Mechanism):
 
     def _noise_cdf(self, z: np.ndarray, strictly: np.ndarray) -> np.ndarray:
         """Return P(Z <= z), or P(Z < z) where requested, for the noise Z of one vote count.
+
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             z: values at which the distribution function is evaluated, each a possible value of the
@@ -94,7 +98,8 @@ class _NoisyVotes(VotesSettings, Mechanism):
         """Values of the noise Z of one vote count and their weights, to compute expectations with.
 
         The expectation of any f(Z) is approximately the sum of weights * f(values). Both are [q]
-        arrays, and the weights add up to 1.
+        arrays, and the weights add up to 1. Every subclass overrides it; this default
+        raises NotImplementedError.
         """
         raise NotImplementedError
 

@@ -118,7 +118,7 @@ class Measurement:
                 f"relation={self.relation.name}: counts with noise are only proved private "
                 "under relation=add_remove or relation=substitute: use one of these two"
             )
-        weights_budget(self.eps, self.delta / 2)  # called because it raises
+        weights_budget(self.eps, self.delta / 2)  # called because it raises for a wrong budget
 
     def sigma(self, number_columns: int, text_columns: int) -> float:
         """Return the standard deviation of the Gaussian noise on each count.

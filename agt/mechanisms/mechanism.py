@@ -123,6 +123,7 @@ class Mechanism(LabelSettings):
         """Return the formula's probability that the released label is not the nominal one.
 
         It need not be private: tables correct it where the guarantee asks for more.
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             distance: the evidence as float64 of any shape, at least 0.
@@ -295,7 +296,7 @@ class Mechanism(LabelSettings):
         return ThresholdTable(rule, self._requested_entry)
 
     def _thresholds_up_to(self, max_evidence: int) -> tuple[list[int], np.ndarray]:
-        """Return the flip thresholds for all evidence from 0 to ``max_evidence``.
+        """Return, and cache, the flip thresholds for all evidence from 0 to ``max_evidence``.
 
         A uniform 128-bit integer below the threshold flips the label.
 

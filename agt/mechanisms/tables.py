@@ -123,11 +123,11 @@ class GaussianRule:
         self._quantile = Decimal(0)  # an upper bound on Phi^-1(s / N) of the last entry s
 
     def first_entry(self, requested: int) -> int:
-        """Return entry 0 of a table: ``requested``, or the nearest number that privacy allows.
+        """Return entry 0 of a table, and store its normal quantile for ``next_entry``.
 
-        Entry 0 counts, among the N = 2^128 values of a uniform draw, those that release the wrong
-        label at evidence 0: no number of edits is known to leave the nominal label unchanged. The
-        rule remembers the normal quantile of the result, from which ``next_entry`` continues.
+        It is ``requested``, or the nearest number that privacy allows. Entry 0 counts, among the
+        N = 2^128 values of a uniform draw, those that release the wrong label at evidence 0: no
+        number of edits is known to leave the nominal label unchanged.
 
         Args:
             requested: the entry that the mechanism's formula asks for.
@@ -142,11 +142,12 @@ class GaussianRule:
         return entry
 
     def next_entry(self, entry: int, requested: int) -> int:
-        """Return the entry after ``entry``: ``requested``, or the nearest that privacy allows.
+        """Return the entry after ``entry``, and store its normal quantile for the next call.
 
-        An entry s is the number of values, of the N = 2^128 values of a uniform draw, that release
-        the wrong label. From one entry to the next, privacy lets its normal quantile Phi^-1(s / N)
-        fall by at most mu.
+        It is ``requested``, or the nearest number that privacy allows. Because of the quantile, the
+        entries of one table must be asked for in order. An entry s is the number of values, of the
+        N = 2^128 values of a uniform draw, that release the wrong label. From one entry to the
+        next, privacy lets its normal quantile Phi^-1(s / N) fall by at most mu.
 
         Args:
             entry: the entry before, which this rule returned last.
@@ -214,9 +215,10 @@ class ThresholdTable:
         self._lock = Lock()
 
     def entries_up_to(self, distance: int) -> list[int]:
-        """Return the list of entries at evidence 0 to ``distance``; it may be longer.
+        """Compute the missing entries up to evidence ``distance``, and return the list of all.
 
-        The list belongs to the table: the caller must not change it.
+        The list may be longer, because entries of earlier calls are stored. It belongs to the
+        table: the caller must not change it.
         """
         with self._lock:
             if not self._entries:

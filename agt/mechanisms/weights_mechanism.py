@@ -188,13 +188,17 @@ class WeightsMechanism(WeightsSettings):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of one release, of the kind ``spends``."""
+        """The guarantee of one release, of the kind ``spends``.
+
+        Every subclass overrides it; this default raises NotImplementedError.
+        """
         raise NotImplementedError
 
     def noise(self, head: LinearModel) -> dict[str, float]:
         """Return the public scales of the noise of a release from this head, by name.
 
         A name must differ from those of the guarantee's parameters and of a record's metrics.
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Returns:
             At least ``sigma`` and ``step``. ``sigma`` is the standard deviation of the noise on
@@ -211,6 +215,8 @@ class WeightsMechanism(WeightsSettings):
 
     def draw(self, head: LinearModel, source: Randomness) -> ReleasedWeights:
         """Release the head's weights, which spends ``guarantee`` once.
+
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             head: a linear head (the trained layer) that ``check`` accepts.
@@ -252,7 +258,8 @@ class WeightsMechanism(WeightsSettings):
 
         For labels that are numbers it gives the expected RMSE. Values that do not depend on the
         budget are computed once for all calls of the function. Simulated releases draw from a fixed
-        seed, so the same budget gives the same number.
+        seed, so the same budget gives the same number. Every subclass
+        overrides it; this default raises NotImplementedError.
 
         Args:
             head: a linear head (the trained layer) that ``check_head`` accepts.

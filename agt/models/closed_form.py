@@ -149,7 +149,7 @@ class ClosedFormModel(Model):
         """The settings that the model was trained with; each has a number.
 
         A setting that the user left at "recipe" (a default computed from public numbers) is
-        resolved here.
+        resolved here. Every subclass overrides it; this default raises NotImplementedError.
         """
         raise NotImplementedError
 
@@ -216,7 +216,9 @@ class ClosedFormModel(Model):
         self.phi(features[:0])  # the result is not needed: it raises for another shape
 
     def logits(self, phi: np.ndarray) -> np.ndarray:
-        """Return the logits that the model gives to queries; a subclass implements it.
+        """Return the logits that the model gives to queries.
+
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             phi: [n, w] public features of the queries, as ``phi`` returns them.
@@ -228,7 +230,9 @@ class ClosedFormModel(Model):
         raise NotImplementedError
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Return the certificates of queries; a subclass implements it.
+        """Return the certificates of queries.
+
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Args:
             phi: [n, w] public features of the queries, as ``phi`` returns them.

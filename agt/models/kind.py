@@ -126,7 +126,7 @@ class CertificateKind(CertificateConfig):
     def with_features(self, features: FeaturesConfig) -> "CertificateKind":
         """Return a copy of the certificate's settings with the given public feature map.
 
-        The default raises, for kinds that support no feature map.
+        By default it raises ConfigError, for kinds that support no feature map.
 
         Args:
             features: the settings of the map from records to public features.
@@ -142,7 +142,8 @@ class CertificateKind(CertificateConfig):
     def with_learner(self, learner: Any) -> tuple["CertificateKind", Learner | None]:
         """Return a copy of the certificate's settings with a learner for the ensemble's members.
 
-        A learner trains one member. The default raises, for kinds without a choice of learner.
+        A learner trains one member. By default it raises ConfigError, for kinds without a choice of
+        learner.
 
         Args:
             learner: the name of a learner of agt, or an estimator or function of the user's own.
@@ -221,14 +222,15 @@ class CertificateKind(CertificateConfig):
 
     @property
     def unread_settings(self) -> Mapping[str, UnreadReason]:
-        """The settings that have no effect on training: dotted name -> the reason."""
+        """The settings that have no effect on training: dotted name -> reason; none by default."""
         return {}
 
     @property
     def normalises_records(self) -> bool:
         """Whether a model sees the directions of records only, because each is scaled to norm 1.
 
-        Then records that all point in nearly the same direction are hard to separate.
+        Then records that all point in nearly the same direction are hard to separate. False
+        by default.
         """
         return False
 
@@ -237,7 +239,8 @@ class CertificateKind(CertificateConfig):
     def check(self, settings: "Settings") -> None:
         """Raise ConfigError if the proofs of this kind do not cover the settings.
 
-        Every kind implements it. It is called before any data is read.
+        It is called before any data is read. Every kind overrides it; this default raises
+        NotImplementedError.
 
         Raises:
             ConfigError: no proof covers the setting that the message names, together with the
@@ -292,7 +295,9 @@ class CertificateKind(CertificateConfig):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Model":
-        """Train one model on all records of a problem; every kind implements it.
+        """Train one model on all records of a problem.
+
+        Every kind overrides it; this default raises NotImplementedError.
 
         Args:
             problem: the records and the settings.
@@ -311,7 +316,9 @@ class CertificateKind(CertificateConfig):
         raise NotImplementedError
 
     def load(self, problem: "Problem", reader: "FileReader") -> "Model":
-        """Return a saved model, read from its folder; every kind implements it.
+        """Return a saved model, read from its folder.
+
+        Every kind overrides it; this default raises NotImplementedError.
 
         Args:
             problem: the settings that the model was trained with, and its dataset, which need not
@@ -350,7 +357,8 @@ class CertificateKind(CertificateConfig):
     ) -> "LinearModel":
         """Train a linear head on the given records, with the settings and features of another head.
 
-        Only kinds whose ``untrained_head`` returns a head implement it.
+        Only kinds whose ``untrained_head`` returns a head override it; this default raises
+        NotImplementedError.
 
         Args:
             head: has the settings and the feature map, as ``untrained_head`` returns it; its
@@ -368,14 +376,15 @@ class CertificateKind(CertificateConfig):
     def minimiser_tolerance(self) -> float | None:
         """A bound on the norm of the loss's gradient at the trained weights of a linear head.
 
-        The loss is the regularised mean of training/erm.py. None: training does not minimise it.
+        The loss is the regularised mean of training/erm.py. None, the default: training does not
+        minimise it.
         """
         return None
 
     def step_facts(self, trained: "LinearTrained") -> "tuple[Fact, Fact]":
         """Return the facts about a trained linear head for two conditions of a guarantee.
 
-        Only kinds that train linear heads implement it.
+        Only kinds that train linear heads override it; this default raises NotImplementedError.
 
         Args:
             trained: the trained head, with its settings and its sensitivity.
@@ -424,11 +433,11 @@ class CertificateKind(CertificateConfig):
         return False
 
     def check_statistics_perturbation(self, mechanism: str) -> None:
-        """Raise ConfigError: this kind trains no head that noisy sufficient statistics determine.
+        """Raise ConfigError unless noisy sufficient statistics determine the head of this kind.
 
         A mechanism that adds noise to sums over the records, and solves the head's optimisation
-        problem from these, calls it first. Kinds that train such a head override it and do not
-        raise.
+        problem from these, calls it first. By default it always raises; kinds that train such a
+        head override it and return None.
 
         Args:
             mechanism: the name of the mechanism, for the message.
@@ -439,11 +448,11 @@ class CertificateKind(CertificateConfig):
         )
 
     def check_objective_perturbation(self, mechanism: str) -> None:
-        """Raise ConfigError: this kind trains no head that minimises a strongly convex objective.
+        """Raise ConfigError unless the head of this kind minimises a strongly convex objective.
 
         A mechanism of objective perturbation, which adds a random linear term to the objective
-        before minimising it, calls this method first. Kinds that train such a head override it and
-        do not raise.
+        before minimising it, calls this method first. By default it always raises; kinds that train
+        such a head override it and return None.
 
         Args:
             mechanism: the name of the mechanism, for the message.
@@ -463,7 +472,7 @@ class CertificateKind(CertificateConfig):
     ) -> "tuple[Model, Removal]":
         """Remove records from a trained model by the kind's own method (``own_erasure``).
 
-        The default raises, for kinds without a method.
+        By default it raises CannotRemove, for kinds without a method.
 
         Args:
             model: the current model, whose problem holds only the remaining records.
@@ -482,8 +491,8 @@ class CertificateKind(CertificateConfig):
     def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
         """Return bounds on the distance of a run's model from training without the removed records.
 
-        They are computed from the run's settings. The default raises, for kinds without a method of
-        removing records.
+        They are computed from the run's settings. By default it raises ConfigError, for kinds
+        without a method of removing records.
 
         Args:
             reader: the run's files, which record the error of the removals made so far.
@@ -499,8 +508,8 @@ class CertificateKind(CertificateConfig):
     def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
         """Return the promise that a run makes about its model after removals of records.
 
-        The promise compares the model with one that was trained without these records. The default
-        raises, for kinds without a method of removing records.
+        The promise compares the model with one that was trained without these records. By default
+        it raises ConfigError, for kinds without a method of removing records.
 
         Args:
             reader: the run's files.
@@ -519,12 +528,15 @@ class CertificateKind(CertificateConfig):
     def noise(self) -> Literal["none", "seeded", "drawn"]:
         """The source of the random noise that training adds to weights or to the loss.
 
-        "none": training adds no noise; "seeded": a recorded seed, so that the same noise can be
-        drawn again; "drawn": the operating system.
+        "none", the default: training adds no noise; "seeded": a recorded seed, so that the same
+        noise can be drawn again; "drawn": the operating system.
         """
         return "none"
 
     @property
     def noise_is_fixed(self) -> bool:
-        """Whether training draws the noise once and removals of records reuse the same draw."""
+        """Whether training draws the noise once and removals of records reuse the same draw.
+
+        False by default.
+        """
         return False

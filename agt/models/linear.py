@@ -71,7 +71,7 @@ class LinearModel(ClosedFormModel):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
-        """Return a head that is trained on other records with the same settings and feature map.
+        """Train a head on other records with the same settings and feature map, and return it.
 
         Args:
             records: the records to train on, with features [m, ...] on the scale of this head's own
@@ -327,6 +327,8 @@ class LinearKind(ClosedFormKind):
     def sensitivity(self, setting: LinearSetting) -> Sensitivity:
         """Return bounds on how far one record moves the weights, computed from public constants.
 
+        Every kind of linear head overrides it; this default raises NotImplementedError.
+
         Args:
             setting: the loss, the batch plan, the number of features and the relation.
 
@@ -343,6 +345,8 @@ class LinearKind(ClosedFormKind):
         checkpoints: Checkpoints,
     ) -> LinearTrained:
         """Train the weights on records whose features are the public ones.
+
+        Every kind of linear head overrides it; this default raises NotImplementedError.
 
         Args:
             setup: the loss, the steps, the batches and the relation.
@@ -445,10 +449,11 @@ class LinearKind(ClosedFormKind):
         return head
 
     def check_statistics_perturbation(self, mechanism: str) -> None:
-        """Accept every mechanism, without an effect.
+        """Do nothing, which accepts every mechanism; the base class raises ConfigError.
 
-        A kind that refuses raises ConfigError here. Of a head without noise of its own, a release
-        may solve the training problem again from sums over the records to which noise was added.
+        Of a head without noise of its own, a release may solve the training problem again from sums
+        over the records to which noise was added. A kind of linear head that refuses this overrides
+        the method and raises ConfigError.
 
         Args:
             mechanism: the name of the mechanism; not read.

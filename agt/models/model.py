@@ -273,20 +273,23 @@ class Model(ABC):
 
     @property
     def stores_noise(self) -> bool:
-        """True if the noise of the training is stored, for ``retrained_with_same_noise``.
+        """True if the noise of the training is stored, for ``retrain_with_same_noise``.
 
         False, the default: training added no noise, or its noise is not stored.
         """
         return False
 
-    def retrained_with_same_noise(self, problem: Problem) -> "Model":
-        """Train on another problem with the same random noise as this model's training.
+    def retrain_with_same_noise(self, problem: Problem) -> "Model":
+        """Train a new model on another problem, with the random noise of this model's training.
+
+        By default it raises ConfigError, because the noise is not stored. A kind of model that
+        stores it (``stores_noise`` is True) overrides this method; this model is not changed.
 
         Args:
             problem: other records, such as those of a neighbouring dataset, with equal settings.
 
         Raises:
-            ConfigError: the noise is not stored (``stores_noise`` is False), as by default.
+            ConfigError: the noise is not stored.
         """
         certificate = self.settings.certificate.name
         raise ConfigError(
@@ -312,7 +315,7 @@ class Model(ABC):
     def save_shards(self, writer: FileWriter) -> None:  # noqa: B027  # a default, not a duty
         """Write which records each member of an ensemble was trained on.
 
-        A single model writes nothing, as by default.
+        By default nothing is written, as of a single model.
         """
 
     def member_margins(self, features: np.ndarray) -> np.ndarray:
@@ -326,14 +329,15 @@ class Model(ABC):
     def envelope(self, features: np.ndarray, ks: tuple[int, ...] | None = None) -> Envelope:
         """Return bounds on each query's margin of class 1 after k edits of the training records.
 
-        An ensemble of two classes that averages margins needs them.
+        An ensemble of two classes that averages margins needs them. By default it raises
+        ConfigError.
 
         Args:
             features: [n, ...] the queries.
             ks: the numbers of edits; None: all that such an ensemble uses.
 
         Raises:
-            ConfigError: this kind of certificate has no bounds on margins, as by default.
+            ConfigError: this kind of certificate has no bounds on margins.
         """
         raise ConfigError(
             Message(

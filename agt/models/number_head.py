@@ -69,7 +69,7 @@ class NumberHeadKind(ErmConfig, LinearKind):
 
     def check_target(self, target: Target, settings: Settings) -> None:
         """Raise ConfigError unless labels are numbers."""
-        _numbers_of(target)
+        _numbers_of(target)  # called because it raises if labels are classes
 
     def untrained_head(self, problem: Problem, features: FeatureMap | None = None) -> "NumberHead":
         """Return the head before a release, with weights of 0.

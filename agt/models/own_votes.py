@@ -138,12 +138,12 @@ class OwnVotesModel(Votes):
         features_of_no_rows = untrained.phi(records.features[:0])
         width = features_of_no_rows.shape[1]
         # An error on made-up rows depends on no record, so it may stop the training here.
-        untrained._try_learner(learner, width)
+        untrained._check_learner(learner, width)
         model = untrained.retrained(records, on_progress, checkpoints)
-        model._compare_with_retrained(unused_learner, records)
+        model._check_retrained_members(unused_learner, records)
         return model
 
-    def _try_learner(self, learner: Learner, width: int) -> None:
+    def _check_learner(self, learner: Learner, width: int) -> None:
         """Raise ConfigError if the learner fails on made-up rows, which depend on no record.
 
         Args:
@@ -152,8 +152,8 @@ class OwnVotesModel(Votes):
         """
         learner.try_on_random_rows(width, self.problem.classes)
 
-    def _compare_with_retrained(self, unused_learner: Learner, records: Records) -> None:
-        """Train the last few members again in a fresh process, and compare their labels.
+    def _check_retrained_members(self, unused_learner: Learner, records: Records) -> None:
+        """Train the last few members again in a fresh process, and check that labels stay the same.
 
         They are the last ones, trained in the opposite order, so that a learner which remembers
         earlier trainings gives other labels (Lemma 3 of docs/proofs/learners.md). Equal labels
@@ -186,7 +186,7 @@ class OwnVotesModel(Votes):
         on_progress: OnProgress = lambda progress: None,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
-        """Return the model whose members are trained on the shards of other records.
+        """Train the members on the shards of other records, and return their model.
 
         The votes of the old members are not carried over.
 
@@ -498,7 +498,7 @@ class OwnNumberVotesModel(NumberVotes, OwnVotesModel):
         """The last point of the lattice."""
         return LATTICE_STEPS
 
-    def _try_learner(self, learner: Learner, width: int) -> None:
+    def _check_learner(self, learner: Learner, width: int) -> None:
         """Raise ConfigError if the learner gives no finite numbers on made-up rows."""
         learner.try_on_random_rows(width, 0, self.target)
 

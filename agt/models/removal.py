@@ -170,7 +170,7 @@ class RemovalModel(LinearModel):
         """True: the noise of the training is stored in the state."""
         return True
 
-    def retrained_with_same_noise(self, problem: Problem) -> "RemovalModel":
+    def retrain_with_same_noise(self, problem: Problem) -> "RemovalModel":
         """Train on another problem with the same random noise as this head.
 
         Args:
@@ -727,6 +727,7 @@ def _remove_from_head(
         facts = _take_newton_step(model, erased, head, phi)
         methods.append(NEWTON_STEP)
         if bound == "measured":
+            # Its result is not needed, because ``head.residual`` says what is left.
             head.repeat_newton_steps(phi, targets)
             methods.append(REPEATED_STEPS)
     else:

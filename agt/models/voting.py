@@ -167,12 +167,17 @@ class Votes(ClosedFormModel):
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The public constants that votes.json records, by name."""
+        """The public constants that votes.json records, by name.
+
+        Every subclass overrides it; this default raises NotImplementedError.
+        """
         raise NotImplementedError
 
     @property
     def member_facts(self) -> Mapping[str, tuple[Fact, ...]]:
         """The reasons why each member depends only on its own shard.
+
+        Every subclass overrides it; this default raises NotImplementedError.
 
         Returns:
             The letter of a condition of a privacy claim (docs/method.md) -> the facts that support
@@ -210,6 +215,8 @@ class Votes(ClosedFormModel):
     def labels(self, phi: np.ndarray) -> np.ndarray:
         """Return each member's label of each query, [T, n] int16.
 
+        Every subclass overrides it; this default raises NotImplementedError.
+
         Args:
             phi: [n, w] the values of the public feature map for the queries.
         """
@@ -220,7 +227,8 @@ class Votes(ClosedFormModel):
     ) -> np.ndarray:
         """Train some members on their shards of other records, and return their labels of queries.
 
-        The model itself, and votes that it stores, are not changed.
+        The model itself, and votes that it stores, are not changed. Every subclass overrides it;
+        this default raises NotImplementedError.
 
         Args:
             records: the records of all members, on the scale of the model's own dataset.

@@ -279,8 +279,8 @@ class Relation:
     def whole_records_error(self) -> ConfigError:
         """Return the error for a use that is proved only where edits remove or add whole records.
 
-        A relation whose edits change labels or features overrides this method. Its message says
-        which uses the relation has.
+        By default it raises NotImplementedError. A relation whose edits change labels or features
+        overrides it; the message of the error that it returns says which uses the relation has.
 
         Raises:
             NotImplementedError: the relation's edits remove or add whole records, so no use of it

@@ -129,7 +129,7 @@ class BatchPlan:
         Args:
             units: [n] str, each record's unit id.
         """
-        self._checked_batch_numbers(units)
+        self._checked_batch_numbers(units)  # called because it raises; the numbers are not needed
 
     def _checked_batch_numbers(self, units: np.ndarray) -> list[np.ndarray]:
         """Return for each epoch the batch number of each record, [n] int64, after a check.

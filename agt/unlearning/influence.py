@@ -142,7 +142,7 @@ class AnsweredModel:
         constants_are_public: bool,
         on_person: Callable[[int, int], None] = lambda done, people: None,
     ) -> list[Influence]:
-        """Return the answers without the records of each person, one person at a time.
+        """Compute the answers without each person's records, by training where needed, one by one.
 
         Formal guarantees:
             - ``Outcome.SAME`` and ``CHANGED`` say what training without the person's records
@@ -220,7 +220,7 @@ class AnsweredModel:
         return influences
 
     def _influence_by_training(self, neighbour: Neighbour, rows: np.ndarray) -> Influence:
-        """Return the answers without a person's records, by training without them.
+        """Train without a person's records, and return the answers without them.
 
         Only the affected members are trained if the model has members and features stay the same,
         or if it is an ensemble of models with a folder; otherwise the whole model.
@@ -290,7 +290,10 @@ class AnsweredModel:
 
     @cached_property
     def _training_repeats(self) -> bool:
-        """Whether training the model again with all records gives its answers to the queries."""
+        """Train again with all records; True: this gives the model's answers to the queries.
+
+        It is trained when this is first read.
+        """
         return np.array_equal(fit(self.problem).predict(self.queries), self.labels)
 
     def _compare_labels(

@@ -181,18 +181,18 @@ class Factor:
         Raises:
             UnsoundError: the matrix is not positive definite in floating point.
         """
-        solution, computed_error, rounding = self._refined_solution(right_side)
+        solution, computed_error, rounding = self._solve_with_refinement(right_side)
         if computed_error > rounding:
             # After many updates the inverse is too inaccurate, so it is computed again.
             self.inverse = None
-            solution, computed_error, rounding = self._refined_solution(right_side)
+            solution, computed_error, rounding = self._solve_with_refinement(right_side)
         # COVER (slightly above 1) covers the roundings of this bound itself.
         return solution, (computed_error + rounding) * COVER
 
-    def _refined_solution(self, right_side: np.ndarray) -> tuple[np.ndarray, float, float]:
+    def _solve_with_refinement(self, right_side: np.ndarray) -> tuple[np.ndarray, float, float]:
         """Solve H v = right_side by iterative refinement with the approximate inverse.
 
-        The inverse is computed and stored first if it is None.
+        If ``inverse`` is None, it is computed and stored first, which ``inversions`` counts.
 
         Args:
             right_side: [d], the right side of the linear system.
@@ -681,6 +681,7 @@ def reduce_residual(
     goal = allowed / GOAL_DIVISOR
     methods = []
     if head.residual > allowed:
+        # The result is not needed, because ``head.residual`` says whether the goal was reached.
         head.repeat_newton_steps(features, targets, goal)
         methods.append(REPEATED_STEPS)
     if head.residual > allowed:

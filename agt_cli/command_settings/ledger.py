@@ -17,7 +17,7 @@ def check_ledger(config: Mapping[str, Any]) -> None:
         return
     if total.get("eps") is None:
         raise no_budget()
-    read_total_budget(total, TotalBudget)
+    read_total_budget(total, TotalBudget)  # called because it raises
     if config.get("unit") is None and not config.get("run"):
         raise no_unit()
 

@@ -19,5 +19,6 @@ def check_run_settings(config: Mapping[str, Any]) -> None:
     inputs = config.get("inputs")
     if isinstance(inputs, list | Mapping):
         raise ConfigError(f"inputs={inputs}: give one file or folder of queries: inputs=FILE")
+    # Both are called because they raise; the commands read the values again.
     read_digest_setting(config, "digest")
     validate(ComputeConfig, config.get("compute"), "compute")

@@ -39,7 +39,7 @@ def check_unlearn(config: Mapping[str, Any]) -> None:
     if isinstance(config.get("ids"), list | dict):
         run = str(config.get("run") or "RUN")
         raise ConfigError(f"ids=[...]: {IDS_NEED_A_FILE}. Without a file, {ids_by_pipe(run)}")
-    read_digest_setting(config, "digest")
+    read_digest_setting(config, "digest")  # called because it raises if it is no digest
 
 
 def no_column_of_ids(path: Path) -> ConfigError:

@@ -8,7 +8,7 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.ledger.chain import Head
 from agt_cli.configuration import check_keys, read_digest_setting
-from agt_cli.ledger_files import existing_ledger, find_ledger, is_ledger
+from agt_cli.ledger_files import find_ledger, is_ledger, require_ledger
 
 VERIFY_KEYS = ("path", "digest", "page", "ledger", "head")
 PAGES = (".html", ".md")
@@ -40,7 +40,7 @@ def check_verify(config: Mapping[str, Any]) -> None:
         )
     ledger = config.get("ledger")
     if ledger is not None and find_ledger(ledger, path) is None:
-        existing_ledger(str(ledger))  # called because it raises
+        require_ledger(str(ledger))  # the path is not needed here
     read_head(config.get("head"))  # called because it raises if the head is malformed
 
 

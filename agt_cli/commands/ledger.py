@@ -31,7 +31,7 @@ from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget
 from agt_cli.configuration import read_digest_setting
-from agt_cli.ledger_files import NO_LEDGER, existing_ledger, ledger_path
+from agt_cli.ledger_files import NO_LEDGER, ledger_path, require_ledger
 from agt_cli.places import check_head_folder
 from agt_cli.releasing.ledgers import people_of_run, say_skipped
 from agt_cli.report.console import Console
@@ -157,7 +157,7 @@ class LedgerConfig:
         """The ledger's file, which is there unless it is to be made."""
         if self.action == "init":
             return ledger_path(self.ledger)
-        return existing_ledger(self.ledger)
+        return require_ledger(self.ledger)
 
     @property
     def noted_head(self) -> Head | None:

@@ -167,7 +167,7 @@ class MeasureSettings:
             "measurement": plain_of(MeasurementNote(self.unknown_values, self.price_sentence)),
         }
         try:
-            build(given, "dataset")
+            build(given, "dataset")  # called because it raises if something is still missing
         except AgtError as error:
             raise ConfigError(
                 "the values that were found in spite of the noise are not enough to describe "

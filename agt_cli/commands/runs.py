@@ -42,7 +42,8 @@ class RunsConfig:
         if self.command is not None and self.command not in usage.COMMANDS:
             hint = nearest(self.command, usage.COMMANDS)
             raise ConfigError(f"command={self.command}: agt has no command of this name{hint}")
-        parse_time(self.since or "2000-01-01")
+        if self.since:
+            parse_time(self.since)  # called because it raises if this is no date
 
     def predicates(self) -> Iterable[Callable[[Run], bool]]:
         """Yield predicates that a listed run must satisfy, the cheapest first, because each may

@@ -32,7 +32,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import Scoring, scoring_of
 from agt_cli.report.start_md import Summary
 from agt_cli.runs.arrays_file import advice_for_arrays
-from agt_cli.runs.prepare import Prepared, fit, prepare, settings_to_train, write_trained
+from agt_cli.runs.prepare import Prepared, fit, prepare, read_settings_and_learner, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
 from agt_cli.start.comparison import compare, value_of
 from agt_cli.start.constants import proposed_constants
@@ -231,7 +231,7 @@ def _train(settings: StartSettings, training: Sequence[str], console: Console) -
     ]
     config = with_votes_recipe(compose_command("train", [*training, *places]))
     with RunRecord(settings.new_folder("train"), "train", config) as record:
-        run_settings = settings_to_train(config)
+        run_settings = read_settings_and_learner(config)
         start = perf_counter()
         prepared = prepare(run_settings, console)
         model = fit(prepared, run_settings, console)

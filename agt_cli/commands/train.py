@@ -52,7 +52,7 @@ from agt_cli.runs.prepare import (
     large_feature_warning,
     one_sided_warning_of,
     prepare_in_team,
-    settings_to_train,
+    read_settings_and_learner,
     size_question,
     write_trained,
 )
@@ -80,7 +80,7 @@ class _TrainingResult:
 
 def configure(config: Mapping[str, Any]) -> RunSettings:
     """Validate the configuration (ConfigError), before any data is read."""
-    return settings_to_train(config)
+    return read_settings_and_learner(config)
 
 
 def run(settings: RunSettings, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _run_prepared(
         features_digest=dataset.digest if releases else dataset.mark,
         dataset=dataset.name,
     )
-    for warning in _data_warnings(settings, dataset):
+    for warning in _find_data_warnings(settings, dataset):
         console.note(warning)
     trained = _train_and_write(settings, record, prepared, console)
     quality = trained.quality
@@ -124,7 +124,7 @@ def _run_prepared(
     reference_scores: dict[str, float] = {}
     if not console.quiet:
         reference_scores = _print_reference_learners(settings.source, loaded, console)
-        _print_linear_comparison(trained.model, dataset, console)
+        _warn_if_linear_is_better(trained.model, dataset, console)
     for note in _advice(settings, record, trained.model, dataset, reference_scores):
         console.note(note)
     conditions_held = all(condition.held for condition in trained.model.conditions)
@@ -189,12 +189,15 @@ def _train_and_write(
     return _TrainingResult(model, quality, sentences, unfinished_releases)
 
 
-def _print_linear_comparison(model: Model, dataset: Dataset, console: Console) -> None:
-    """Print a warning, and the line to type, if a linear classifier answers better than a network.
+def _warn_if_linear_is_better(model: Model, dataset: Dataset, console: Console) -> None:
+    """Fit a linear classifier, and print a warning if it answers better than the trained network.
+
+    The line to type follows the warning. Models other than single networks are not compared.
 
     Args:
         model: that was trained.
-        dataset: on which it was trained.
+        dataset: the data on which it was trained; its test records are answered by both.
+        console: prints the warning.
     """
     comparison = compare_with_linear_classifier(model, dataset.train, dataset.test)
     if comparison is not None and comparison.warning is not None:
@@ -281,7 +284,7 @@ def _private_labels(
 def _print_reference_learners(
     source: object, loaded: Dataset, console: Console
 ) -> dict[str, float]:
-    """Print the scores of learners without privacy on the same test records; they are not recorded.
+    """Train learners without privacy, and print their scores on the test records; none is recorded.
 
     They are computed for vectors only, because a table would have to be loaded again without bins,
     as `agt start` does.
@@ -338,10 +341,20 @@ def _advice_for_linear_head(
     )
 
 
-def _data_warnings(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
-    """Yield warnings for the data owner before anything is trained or drawn."""
-    if settings.training.batch.normalizer is None and (question := size_question(dataset)):
-        yield question
+def _find_data_warnings(settings: RunSettings, dataset: Dataset) -> Iterator[str]:
+    """Yield warnings about the data, and about the budget of noise in training.
+
+    Those about the data depend on private records, so all are for the data owner's console only.
+    They are asked for before anything is trained or drawn.
+
+    Args:
+        settings: of the run.
+        dataset: the data that will be trained on.
+    """
+    if settings.training.batch.normalizer is None:
+        question = size_question(dataset)
+        if question:
+            yield question
     one_sided = one_sided_warning_of(settings, dataset)
     if one_sided is not None:
         yield str(one_sided)

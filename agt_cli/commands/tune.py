@@ -140,8 +140,10 @@ class TuningData:
         self._console = console
         self._loaded: list[tuple[Any, Prepared]] = []
 
-    def prepared(self, choice: Choice) -> Prepared:
-        """Return the candidate's dataset.
+    def load(self, choice: Choice) -> Prepared:
+        """Load the candidate's dataset, or return the one that was loaded for equal settings.
+
+        A dataset that is loaded is stored for later calls.
 
         Raises:
             ConfigError: it has other records than those of the other candidates.
@@ -151,11 +153,10 @@ class TuningData:
             if loaded_node == node:
                 return prepared
         prepared = prepare(choice.settings, self._console)
-        changes = choice.description
         if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
             raise ConfigError(
-                f"tune.grid: the candidate with {changes} has other test records, ids or units "
-                "(people) than the other candidates, so a record that is public for one "
+                f"tune.grid: the candidate with {choice.description} has other test records, ids "
+                "or units (people) than the other candidates, so a record that is public for one "
                 "candidate could be private for another. Leave the settings that cause this out "
                 "of tune.grid. If only the feature columns vary, it is enough to give "
                 "dataset.id=COLUMN, which keeps the ids the same"
@@ -166,12 +167,13 @@ class TuningData:
     def has_landmark_rows(self, choice: Choice) -> bool:
         """Return whether there are enough public rows for a candidate's landmarks."""
         features = choice.settings.certificate.features
-        try:
-            if features.map != "landmarks":
-                return True
-            return bool(FeatureMap.from_dataset(features, self.prepared(choice).dataset))
-        except ConfigError:
-            return False
+        if features.map == "landmarks":
+            try:
+                # Called because it raises if there are too few public rows.
+                FeatureMap.from_dataset(features, self.load(choice).dataset)
+            except ConfigError:
+                return False
+        return True
 
     def rows(self, choice: Choice) -> Records:
         """Return the candidate's public rows.
@@ -183,7 +185,7 @@ class TuningData:
         """
         if encoder_settings(choice.settings) is not None:
             raise encoder_not_run()
-        rows = public_rows(self.rows_name, self.prepared(choice).loaded, choice.settings.source)
+        rows = public_rows(self.rows_name, self.load(choice).loaded, choice.settings.source)
         if self.rows_name == "train" and not len(rows):
             raise no_public_rows()
         if bool((rows.labels == UNLABELLED).any()):
@@ -223,11 +225,11 @@ class PublicTuning:
         tried = [
             choice for choice in self.choices if self.tune.grid or data.has_landmark_rows(choice)
         ]
-        scores = _scores(self, tried, data, console)
+        scores = _score_candidates(self, tried, data, console)
         chosen = choose_candidate(scores, self.tune.objective)
         choice = tried[chosen]
         source = declare_public_rows(
-            data.rows_name, data.prepared(choice).loaded, choice.settings.source
+            data.rows_name, data.load(choice).loaded, choice.settings.source
         )
         declared = {"chosen_on": "public", "chosen_from": asdict(source)}
         training = {**choice.config["training"], **declared}
@@ -237,8 +239,9 @@ class PublicTuning:
             f"agt tune chose these settings on {data.rows_description}: {choice.description}. "
             f"Rule of the choice: {self.tune.rule}",
         )
-        pairs = zip(tried, scores, strict=True)
-        rows = [_row(candidate, of_candidate) for candidate, of_candidate in pairs]
+        rows = [
+            _row(candidate, its_scores) for candidate, its_scores in zip(tried, scores, strict=True)
+        ]
         table = pd.DataFrame(rows)
         record.environment(public_rows=source.rows, public_digest=source.digest)
         record.table("candidates", table)
@@ -276,15 +279,19 @@ def run(tuning: PublicTuning, record: RunRecord, console: Console) -> dict[str, 
     return tuning.run(record, console)
 
 
-def _scores(
+def _score_candidates(
     tuning: PublicTuning, choices: Sequence[Choice], data: TuningData, console: Console
 ) -> list[np.ndarray]:
-    """Return the scores of each candidate, [folds, 3] each, in the order of ``SCORES``."""
+    """Train and score every candidate, and show progress.
+
+    Returns:
+        The scores of each, [folds, 3], in the order of ``SCORES``.
+    """
     budget = weights_budget(tuning.total.eps or DEFAULT_EPS, tuning.total.delta)
     scores = []
     with console.progress("comparing settings", "candidate") as report:
         for done, choice in enumerate(choices, 1):
-            dataset = data.prepared(choice).dataset
+            dataset = data.load(choice).dataset
             candidate = Candidate.from_dataset(dataset, choice.settings, data.rows(choice))
             scores.append(candidate.scores(tuning.tune.folds, tuning.tune.k, budget))
             report(done, len(choices), done, len(choices))

@@ -22,7 +22,7 @@ from agt.ledger.ledger_list import find_ledgers_elsewhere, put_on_list
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
-from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, existing_ledger
+from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, require_ledger
 from agt_cli.process import write_line
 from agt_cli.releasing.ledgers import people_of_run, say_skipped, second_head, unit_of
 from agt_cli.releasing.spent import free_answers
@@ -35,9 +35,9 @@ from agt_cli.runs.prepare import RunSettings, data_files
 def payer_of(
     setting: object, people: ProtectedPeople, record: RunRecord, run: str = ""
 ) -> Iterator[NoPayer | LedgerPayer]:
-    """Open the payer of releases about some data, and close it at the end of the context.
+    """Open the payer of releases about some data, and record the ledger's name in env.json.
 
-    env.json records the name of the ledger, unless none was named.
+    The name is not recorded if none was named. The payer is closed at the end of the context.
 
     Args:
         setting: the setting ``ledger``; None: the environment's AGT_LEDGER is used, if it is set.
@@ -72,7 +72,7 @@ def payer_of(
         names = tuple(Path(name).stem for name in holding)
         yield NoPayer(Uncounted("declined", names, bool(errors)))
     else:
-        path = existing_ledger(name)
+        path = require_ledger(name)
         say_skipped(path.parent)
         with Ledger.open(path, second_head()) as ledger:
             note = put_on_list(ledger)

@@ -287,7 +287,7 @@ def _is_done(folder: Path, spent: bytes) -> bool:
     try:
         manifest = Manifest.open(folder)
         manifest.check(SPENT_FILE, spent)
-        manifest.load(folder, "status.json")
+        manifest.load(folder, "status.json")  # raises unless it is as listed
     except Broken:
         return False
     return True

@@ -57,6 +57,8 @@ class ReleaseWriter:
     def write(self, drawn: Any, claim: Claim) -> Written:
         """Write what was drawn into the record.
 
+        Every subclass overrides it; this default raises NotImplementedError.
+
         Args:
             drawn: the result of ``draw`` of the release.
             claim: the claim of the release, with the ledger that counts it.

@@ -176,7 +176,9 @@ class Scoring(ABC):
         return self.words(score)
 
     def legend(self, labels: np.ndarray) -> str:
-        """Return what a reader of a table of scores needs to know of these labels; empty: nothing.
+        """Return what a reader of a table of scores needs to know of these labels.
+
+        Empty, the default: nothing.
 
         Args:
             labels: [n] the true labels.
@@ -184,7 +186,7 @@ class Scoring(ABC):
         return ""
 
     def warning(self, answers: np.ndarray, labels: np.ndarray) -> str:
-        """Return what the first score of these answers hides; empty: nothing.
+        """Return what the first score of these answers hides; empty (default): nothing.
 
         Args:
             answers: [n] those of a model.

@@ -53,6 +53,7 @@ def open_unfinished(folder: Path, command: str) -> Run:
             f"{RESUME_KEY}={folder}: config.yaml is missing, because the run was killed "
             f"before its settings were written: start a new run without {RESUME_KEY}=..."
         )
+    # Called because they raise if a file cannot be read.
     run.yaml("config.yaml")
     if (folder / "env.json").exists():
         run.json("env.json")

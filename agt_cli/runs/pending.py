@@ -57,7 +57,10 @@ class StateMonitor:
 
     @property
     def changed(self) -> bool:
-        """True: the run was changed, or a change was committed whose files are being moved."""
+        """Whether the run was changed, or a change was committed whose files are being moved.
+
+        If the manifest still has the run's digest, the state of its file is stored in ``seen``.
+        """
         path = self.run.folder / MANIFEST
         try:
             state = path.stat()

@@ -172,14 +172,17 @@ def _build_source(node: Any, relation: RelationConfig) -> Any:
     return build(node, "dataset")
 
 
-def settings_to_train(config: Mapping[str, Any]) -> RunSettings:
-    """Validate the settings of a new training, and import the code of a learner of the user's own.
+def read_settings_and_learner(config: Mapping[str, Any]) -> RunSettings:
+    """Validate the settings of a new training, and import the user's own learner that they name.
 
     Raises:
         ConfigError: a setting is wrong; the message names it.
     """
     if missing_settings(config):
-        check_network(config, error_message(lambda: head_from_config(config.get("model"))))
+        # A network whose settings are missing is refused here, with the command line to type. The
+        # head is built only to name its own mistake, if there is one, in the same message.
+        head_error = error_message(lambda: head_from_config(config.get("model")))
+        check_network(config, head_error)
     settings = read_settings(config)
     return replace(settings, learner=settings.certificate.import_learner())
 

@@ -215,6 +215,7 @@ class TrainedRun:
             "compute": asdict(self.settings.compute),
         }
         with team.sharing_task("open", how_to_open):
+            # Called because it raises if another process cannot open the run, which is open here.
             team.call_in_all(lambda: model)
             replace(self, inputs=inputs).check_group_agrees(team.group)
         return share_answers(model, team, {QUERIES: queries.features} if inputs else {})

@@ -76,7 +76,7 @@ class Candidate:
         return cls(replace(model, problem=without_records), rows)
 
     def scores(self, folds: int, k: int, release: GaussianDP) -> np.ndarray:
-        """Return the scores of each fold, [folds, 3] in the order of ``SCORES``.
+        """Train a model for each fold, and return its scores, [folds, 3], ordered as ``SCORES``.
 
         Args:
             folds: the number of folds.

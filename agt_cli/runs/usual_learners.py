@@ -41,7 +41,7 @@ class ReferenceScores:
 
 
 def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
-    """Return the scores of a linear learner and of boosted trees on a table's test records.
+    """Train a linear learner and boosted trees on a table, and return their scores on test records.
 
     Columns are prepared as users of these learners do: numbers as they are, without bins, and words
     as indicators, or as codes for trees.
@@ -64,14 +64,14 @@ def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
         return np.where(blocks[-1] == 1, np.nan, codes) if has_missing_block else codes
 
     max_records = min(MAX_TRAINING_RECORDS, len(unbinned.train))
-    scores = _scores(
+    scores = _train_and_score(
         unbinned.train, unbinned.test, scoring, max_records, lambda: FunctionTransformer(columns)
     )
     return ReferenceScores(scores, max_records)
 
 
 def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ReferenceScores:
-    """Return the scores of a linear learner, and of boosted trees where vectors have few features.
+    """Train a linear learner, and boosted trees if there are few features; return their scores.
 
     Args:
         dataset: vectors before any feature map; they may be memory-mapped.
@@ -84,18 +84,18 @@ def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ReferenceScores:
     if len(dataset.test) * width > MAX_TEST_NUMBERS:
         return ReferenceScores({}, max_records)
     make_tree_features = (lambda: None) if width <= MAX_BOOSTED_FEATURES else None
-    scores = _scores(train, dataset.test, scoring, max_records, make_tree_features)
+    scores = _train_and_score(train, dataset.test, scoring, max_records, make_tree_features)
     return ReferenceScores(scores, max_records)
 
 
-def _scores(
+def _train_and_score(
     train: Records,
     test: Records,
     scoring: Scoring,
     max_records: int,
     make_tree_features: Callable[[], Any] | None,
 ) -> dict[str, Scores]:
-    """Return name -> scores of reference learners on test records.
+    """Train reference learners, and return name -> their scores on test records.
 
     Args:
         max_records: the largest number of training records that they see, the first ones.

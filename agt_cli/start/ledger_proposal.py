@@ -17,7 +17,7 @@ from agt.ledger.ledger import NUMBERED_IDS, Ledger, MatchingTable, check_no_othe
 from agt.ledger.payer import ProtectedPeople
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.weights_mechanism import weights_mechanisms
-from agt_cli.ledger_files import existing_ledger
+from agt_cli.ledger_files import require_ledger
 from agt_cli.releasing.ledgers import people_of_run, second_head
 from agt_cli.releasing.payer import ledgers_of
 from agt_cli.releasing.spent import free_answers
@@ -81,7 +81,7 @@ class LedgerProposal:
         name, match = min(holding.items(), key=lambda item: item[1].by_names)
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
-            with Ledger.open(existing_ledger(name), second_head(), writing=False) as ledger:
+            with Ledger.open(require_ledger(name), second_head(), writing=False) as ledger:
                 proposal = cls._accepted_by_ledger(
                     ledger, name, people, mechanism=mechanism, eps=eps, delta=delta
                 )

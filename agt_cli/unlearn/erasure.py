@@ -237,7 +237,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
     settings = read_settings({**recorded, "compute": order.compute}, stored_network(run))
     method = choose_method(order.choice, settings, run, order.fresh)
     if order.ids is None and log.entries and (method == PENDING or not log.pending):
-        return _last_outcome(run, settings, log, console)
+        return _reopen_outcome(run, settings, log, console)
     check_can_train(method, run)
     known = TrainingRecords.of(run, settings)
     if order.ids is not None:
@@ -255,8 +255,10 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
     return _carry_out(order, method, settings, known, request, run, console)
 
 
-def _last_outcome(run: Run, settings: RunSettings, log: Log, console: Console) -> ErasureOutcome:
-    """Return the last entry of a run's request log, to write its account again.
+def _reopen_outcome(run: Run, settings: RunSettings, log: Log, console: Console) -> ErasureOutcome:
+    """Print a note, load the data again, and return a run's last erasure as the present outcome.
+
+    Its account is then written again. Nothing of the run is changed.
 
     Args:
         run: the run as it is now.

@@ -25,7 +25,7 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     if files:
         erased = record.holds(REQUEST_LOG_FILE)
         return tuple(
-            _data_file(f"dataset.{key} {entry.get('path')}", entry, erased)
+            _compare_data_file(f"dataset.{key} {entry.get('path')}", entry, erased)
             for key, entry in files.items()
         )
     findings = Findings()
@@ -40,7 +40,7 @@ def data_items(record: Record) -> tuple[VerifiedItem, ...]:
     return (VerifiedItem(name, findings.checks),)
 
 
-def _data_file(name: str, entry: dict[str, Any], erased: bool) -> VerifiedItem:
+def _compare_data_file(name: str, entry: dict[str, Any], erased: bool) -> VerifiedItem:
     """Compare a data file with the hash that it had at training, and return the findings.
 
     A file that changed is a note, and not a problem of the run.

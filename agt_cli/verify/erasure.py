@@ -44,9 +44,10 @@ from agt_cli.verify.folders import Record, check_version
 
 
 def read_account_of(record: Record) -> ErasureReport | None:
-    """Return the account in an erasure's record; None: there is none, or none that is sound.
+    """Read and return the account in an erasure's record, and add findings about it.
 
-    What is wrong is noted among the record's findings.
+    Returns:
+        None: there is no account, or none that is sound; the record's findings say what is wrong.
     """
     why_none = ""
     if record.config.get("rehearse"):
@@ -98,8 +99,8 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
         record: of the erasure.
         run: the run now, in the account's state or a later one; None: it could not be read.
     """
-    record.look(ACCOUNT_FILE, _check_subject, account)
-    record.look("metrics", _check_numbers, account)
+    record.run_check(ACCOUNT_FILE, _check_subject, account)
+    record.run_check("metrics", _check_numbers, account)
     log = Log() if run is None else requests_of(run)
     if run is None or not log.entries:
         record.findings.unchecked(
@@ -108,7 +109,7 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
             "could not be read",
         )
     else:
-        record.look("entry", _check_entry, account, log, run)
+        record.run_check("entry", _check_entry, account, log, run)
     return tuple(account_lines(account))
 
 

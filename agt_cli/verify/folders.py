@@ -175,12 +175,12 @@ class Record(Run):
                 rewritten,
             )
         record = cls(folder, folder, manifest, findings=findings)
-        record._hash(progress)
+        record._check_hashes(progress)
         with findings.recording_errors("nothing else"):
-            record._look_beside()
+            record._check_unlisted_files()
         return record
 
-    def _hash(self, progress: OnFile) -> None:
+    def _check_hashes(self, progress: OnFile) -> None:
         """Compare every listed file with its hash, and note which differ."""
         wrong = []
         listed = len(self.manifest.files)
@@ -193,7 +193,7 @@ class Record(Run):
         right = f"all {listed} listed files have the hashes (sha256) that manifest.json lists"
         self.findings.compare("files", not wrong, right, few(wrong, MAX_NAMED, "; "))
 
-    def _look_beside(self) -> None:
+    def _check_unlisted_files(self) -> None:
         """Note the files of the folder that its manifest does not list."""
         found = inventory(self.folder)
         extra = sorted(found.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
@@ -238,7 +238,7 @@ class Record(Run):
         """
         return super().read(name, min(limit, MAX_READ_BYTES))
 
-    def look(self, name: str, check: "Callable[..., str | None]", *given: Any) -> None:
+    def run_check(self, name: str, check: "Callable[..., str | None]", *given: Any) -> None:
         """Run a check of this record, and note its result under a name.
 
         An error of the check becomes a problem in the findings.

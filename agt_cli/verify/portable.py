@@ -120,9 +120,9 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
         with findings.recording_errors("noise"):
             check_lattice(portable.weight, portable.noise, findings)
         if claimed is not None:
-            record.look("budget", _check_portable_claim, portable, claimed)
-        record.look("fields", _check_fields, portable, claimed)
-        record.look("origin", _compare_with_runs, portable, runs)
+            record.run_check("budget", _check_portable_claim, portable, claimed)
+        record.run_check("fields", _check_fields, portable, claimed)
+        record.run_check("origin", _compare_with_runs, portable, runs)
         return portable
     return None
 

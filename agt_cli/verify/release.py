@@ -93,7 +93,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     findings = record.findings
     if not record.spent:
         return _check_free(record)
-    simulated = _is_simulated(record, record.config.get("seed"))
+    simulated = _check_simulated(record, record.config.get("seed"))
     claimed = None
     with findings.recording_errors(CLAIM_FILE):
         claimed = _read_claim(record, simulated)
@@ -479,7 +479,7 @@ def check_measured(record: Record) -> tuple[str, ...]:
         Sentences that say what may be claimed of the measured constants; empty: nothing was spent,
         or a problem was found.
     """
-    record.look(DATASET_FILE, _check_price)
+    record.run_check(DATASET_FILE, _check_price)
     if not record.spent:
         if record.holds(CLAIM_FILE):
             record.findings.problem(
@@ -488,7 +488,7 @@ def check_measured(record: Record) -> tuple[str, ...]:
                 "release spent, is missing",
             )
         return ()
-    simulated = _is_simulated(record, None)
+    simulated = _check_simulated(record, None)
     with record.findings.recording_errors("claim"):
         mechanism = measurement_from_config(record.config)
         if record.relation is None:
@@ -538,10 +538,11 @@ def _check_price(record: Record) -> str:
     return f"measuring the constants with noise was {price}, as {DATASET_FILE} says"
 
 
-def _is_simulated(record: Record, seed: object) -> bool:
-    """Return whether the draws came from a seed, that is, whether ``seed`` is not None.
+def _check_simulated(record: Record, seed: object) -> bool:
+    """Add what the record says of its draws to the findings, and return whether a seed made them.
 
-    If spent.json or metrics.json says otherwise, that is noted as a problem.
+    A seed made them if ``seed`` is not None. If spent.json or metrics.json says otherwise, that is
+    noted as a problem.
 
     Args:
         record: of the release; takes the findings.

@@ -271,10 +271,10 @@ class Verification:
                 trained = source.record
         for command, name, check in OWN_CHECKS:
             if command in ("", record.command):
-                record.look(name, check)
+                record.run_check(name, check)
         for command, name, compare in CHECKS_WITH_TRAINING:
             if command in ("", record.command):
-                record.look(name, compare, trained)
+                record.run_check(name, compare, trained)
         claims = claims_of(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)
@@ -290,7 +290,7 @@ class Verification:
         Raises:
             Broken: no file names that run.
         """
-        record.look("env.json", check_environment)
+        record.run_check("env.json", check_environment)
         account = read_account_of(record)
         if account is None:
             return (), ()

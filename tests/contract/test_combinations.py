@@ -12,7 +12,7 @@ from agt_cli import config_files
 from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import compose_command
 from agt_cli.report.console import Console
-from agt_cli.runs.prepare import fit, prepare, settings_to_train
+from agt_cli.runs.prepare import fit, prepare, read_settings_and_learner
 
 from .test_datasets import EXAMPLES
 
@@ -67,7 +67,7 @@ def why_refused(relation: str, name: str, certificate: str, folder: Path) -> str
         dataset["path"] = str(example.write(folder, example.columns))
     console = Console(quiet=True)
     try:
-        settings = settings_to_train(with_votes_recipe({**config, "dataset": dataset}))
+        settings = read_settings_and_learner(with_votes_recipe({**config, "dataset": dataset}))
         fit(prepare(settings, console), settings, console)
     except ConfigError as error:
         return str(error)

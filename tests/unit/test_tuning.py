@@ -218,10 +218,10 @@ def test_no_candidate_is_scored_on_what_another_trains_on(
     data = TuningData("test", Console(quiet=True))
     found = read_candidates(config, grid)
     if allowed:
-        assert len({id(data.prepared(choice)) for choice in found}) == len(found)
+        assert len({id(data.load(choice)) for choice in found}) == len(found)
     else:
         with pytest.raises(ConfigError, match=r"tune\.grid: .*dataset\."):
-            [data.prepared(choice) for choice in found]
+            [data.load(choice) for choice in found]
 
 
 def test_a_declaration_falls_with_the_public_rows_that_it_names() -> None:
