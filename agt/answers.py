@@ -180,7 +180,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
     For example "conditions proved: a d f g; declared: c e; not met: b".
 
     Args:
-        conditions: the conditions a to g of a privacy claim.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md).
     """
     shown_names = {"proved": "proved", "declared": "declared", "not held": "not met"}
     groups = []

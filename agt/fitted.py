@@ -80,8 +80,8 @@ class Fitted:
             numbers.
         columns: the rules by which columns of a data frame become features; None: features are
             numbers as given.
-        recorded: the conditions a to g of a privacy claim when the model was saved; None: it was
-            not loaded.
+        recorded: the seven conditions of a privacy guarantee (docs/method.md) when the model was
+            saved; None: it was not loaded.
         names: the columns of the data frame that the model was trained on. A data frame of queries
             must have the same, in any order, unless ``columns`` selects them. Empty: the model was
             trained on an array.

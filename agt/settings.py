@@ -359,7 +359,8 @@ class TrainingConfig:
             it (``coupled``, which is refused with momentum).
         chosen_on: the data that these settings were chosen on, as the user declares: "public" data
             or constants, or the training or test "data" itself; "recipe": they are the recipe's,
-            unchanged, which is checked; None: it was not declared, so condition e does not hold.
+            unchanged, which is checked; None: it was not declared, so condition e (preprocessing
+            and settings are public) does not hold.
         chosen_for: the settings that ``chosen_on`` is about (agt_cli/choices.py); it does not cover
             others. With votes by the recipe: the version of the recipe.
         chosen_from: the public rows that ``chosen_on`` is about; if they have changed, it covers

@@ -3,9 +3,9 @@
 Formal guarantees
     * Neighbours are trained with the run's own public constants. If a size or a normaliser was
       declared, they are the same whatever the records. If none was, the run counted its records,
-      and the certificate is about trainings that keep that count (condition c does not hold).
-      ``retrained`` keeps it, each member of an ensemble its own, and with it all that is derived:
-      B, n_max, the plan, and what a recipe settles.
+      and the certificate is about trainings that keep that count (condition c, that all constants
+      are public, does not hold). ``retrained`` keeps it, each member of an ensemble its own, and
+      with it all that is derived: B, n_max, the plan, and what a recipe settles.
     * A unit's batch, shard and slice follow from its own id.
     * Neighbours may be empty, or hold one class: refusing them would depend on private data.
     * ``neighbour_of`` keeps an ensemble's members that an edit leaves alone: their records are the

@@ -231,7 +231,9 @@ def bind_to_settings(
 
 
 def choices_fact(config: Mapping[str, Any]) -> Fact:
-    """Return whether the settings were chosen without results on the records (condition e).
+    """Return the fact whether settings were chosen without results on the training records.
+
+    Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
 
     Only the settings are compared. ``compare_public_rows`` compares the public rows that they name.
 

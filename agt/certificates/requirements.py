@@ -156,7 +156,8 @@ def _required_conditions(
     Args:
         conditions: the conditions that were assessed for the model, in any order.
         needs: the evidence that the mechanism reads.
-        counting: "index": condition a, a dense grid of k, is not required.
+        counting: "index": condition a (a certificate for every k) is not required; "distance": it
+            is.
     """
     letters = REQUIRED_CONDITIONS[needs]  # such as "abcdefg"
     # Lemma 4 of docs/proofs/judging.md: the number of certified values of a grid changes by at most

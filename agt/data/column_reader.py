@@ -1,7 +1,7 @@
 """An open file of records, read column by column.
 
 How a value is read depends on that value and on the file's format alone, never on the rest of its
-column (reference.md section 3, condition b).
+column (condition b of reference.md section 3: each record is processed by itself).
 
 Whatever a column came from, it is checked as an Arrow array of one value a row, or as a numpy array
 of one vector a row.

@@ -1,10 +1,10 @@
 """A dataset: records with ids, a split, and the public constants that scaled them.
 
 Which features, labels and ids a record has depends on that record alone and on public constants;
-this is condition b of reference.md section 3, which lets a certificate speak about datasets
-that differ from this one. Code can hash an id; it cannot see where the id came from: so the meaning
-of an id, of a given split, of a public flag or of a list of classes is a declaration
-(agt/facts.py), and is listed with every claim that rests on it.
+this is condition b of reference.md section 3 (each record is processed by itself), which lets a
+certificate speak about datasets that differ from this one. Code can hash an id; it cannot see
+where the id came from: so the meaning of an id, of a given split, of a public flag or of a list of
+classes is a declaration (agt/facts.py), and is listed with every claim that rests on it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -60,11 +60,12 @@ class Dataset:
         settled: the constants that were read off the data and that ``load_queries`` needs in
             addition to the source's settings. A run stores them, so that queries can be read
             without the data.
-        selection: condition b: ids, split and selection depend on each record alone.
-        preprocessing: condition e: scaling and vocabularies come from public data or constants
-            only.
-        size: condition c: the fact that makes ``declared_size`` a public constant; None: it is only
-            declared by the user.
+        selection: evidence for condition b (each record is processed by itself): its id, its split
+            and whether it is used depend on no other record.
+        preprocessing: evidence for condition e (preprocessing is public): scaling and vocabularies
+            come from public data or constants only.
+        size: evidence for condition c (all constants are public): the fact that makes
+            ``declared_size`` a public constant; None: it is only declared by the user.
         label_free: whether ids, units, split and order were made without labels, which
             relation=flip needs.
         tested: whether there is a test split; data from arrays in memory have none.

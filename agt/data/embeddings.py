@@ -148,7 +148,11 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         )
 
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        """Return the facts of condition b: the split, and that each vector was made alone."""
+        """Return the facts on the split, and that each vector was computed from its record alone.
+
+        They are evidence for condition b of a privacy guarantee: each record is processed by
+        itself.
+        """
         prepared_alone = alone_fact(rows.columns.path, units=self.unit is not None)
         made_alone = prepared_alone or declared("vectors_made_alone", column=self.x)
         return evidence(split, made_alone, *rows.facts)

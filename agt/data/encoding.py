@@ -21,7 +21,8 @@ Formal guarantees
     A feature is made from its own row and public constants by comparisons, table look-ups and, for
     scaled numbers, elementwise float64 operations, each of which is rounded on its own; pairs are
     added in one fixed order. So a row has the same bits whatever other rows are coded with it,
-    which condition b asks for (reference.md section 3b).
+    as condition b of a privacy guarantee requires (each record is processed by itself; reference.md
+    section 3).
 """
 
 import math

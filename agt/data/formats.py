@@ -1,7 +1,8 @@
 """How the text of a cell becomes a number.
 
 A column's format is a public constant of the configuration. What a cell's value is depends on that
-cell and on its column's format alone, never on other cells (reference.md section 3, condition b).
+cell and on its column's format alone, never on other cells (condition b of reference.md section 3:
+each record is processed by itself).
 """
 
 import math

@@ -501,7 +501,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        """Return the evidence for condition b of a privacy claim: records are selected one by one.
+        """Return the evidence for condition b: each record is processed by itself (docs/method.md).
 
         Its facts say how the split was made, how rows got their ids, and whether each row was made
         from its own record alone.
@@ -513,7 +513,10 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _scaling_fact(self) -> Fact:
-        """Return the fact for condition e that says whether the features' constants are public."""
+        """Return the fact whether the constants that scale features are public.
+
+        Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
+        """
 
     # -- what all kinds of files have in common
 
@@ -810,7 +813,11 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @property
     def constants(self) -> Evidence:
-        """The facts of condition e: whether the constants that make the features are public."""
+        """The facts whether the constants that make features and labels are public.
+
+        They are evidence for condition e of a privacy guarantee: preprocessing and settings are
+        public.
+        """
         return evidence(self._scaling_fact(), self._classes_fact())
 
     def load_queries(self, path: Path) -> Records:
@@ -1057,7 +1064,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         return class_names(labels, path)
 
     def _size_fact(self) -> Fact | None:
-        """Return a fact about the declared size (condition c); None: the user declares it."""
+        """Return the fact that the number of records is a public constant; None: the user says so.
+
+        Condition c of a privacy guarantee (all constants are public) needs it.
+        """
         return None
 
     def _classes_fact(self) -> Fact:
@@ -1067,7 +1077,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         return classes_fact(self.classes is not None)
 
     def _split_fact(self) -> Fact:
-        """Return the fact that a record's split depends on that record alone (condition b)."""
+        """Return the fact that each record's split depends on that record alone.
+
+        Condition b of a privacy guarantee (each record is processed by itself) needs it.
+        """
         if self._split_column is not None:
             return declared(
                 "split_by_column", column=self._split_column, setting=f"dataset.{self.SPLIT}"

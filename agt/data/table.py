@@ -180,7 +180,11 @@ class Columns(ColumnsSettings):
 
     @property
     def facts(self) -> tuple[Fact, Fact]:
-        """The facts for conditions b (rows are coded one by one) and e (constants are public)."""
+        """The facts that rows are coded one by one, and whether the constants are public.
+
+        Condition b of a privacy guarantee (each record is processed by itself) needs the first,
+        condition e (preprocessing and settings are public) the second.
+        """
         return declared("columns_made_alone"), self._scaling_fact()
 
     @property
@@ -379,7 +383,10 @@ class Columns(ColumnsSettings):
         return declared_format
 
     def _scaling_fact(self) -> Fact:
-        """Return the fact that ranges and lists are public, or why they are not (condition e)."""
+        """Return the fact that ranges and lists are public, or the reason why they are not.
+
+        Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
+        """
         marked = [name for name in self.from_data if self._is_feature(name)]
         if marked:
             return self._marked_fact(marked[0], len(marked) - 1)

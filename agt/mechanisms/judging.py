@@ -42,7 +42,7 @@ def judge_claim(
     """Return the claim of a release that no ledger counts yet, or refuse the release.
 
     Args:
-        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
+        conditions: the seven assumptions of the privacy proof (docs/reference.md, section 3), as
             assessed for the model that is released from.
         relation: the neighbour relation, with the largest number of rows of one unit.
         mechanism: the mechanism that draws the release.

@@ -166,7 +166,8 @@ class NumberLabelling(AnyLabelling):
         Args:
             model: the model that answers.
             mechanism: draws the answers.
-            conditions: a to g, the assumptions of the proof, as assessed; None: the model's own.
+            conditions: the seven assumptions of the privacy proof (docs/reference.md, section 3),
+                as assessed; None: the model's own.
             accounting: "rigorous" refuses where a required condition does not hold.
             counting: not read by the mechanism; only "distance" is accepted.
 

@@ -75,7 +75,8 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "declared_size": dataset.declared_size,  # a public number of records, or None
         # The exact number of records is private, so it is stored only if no size was declared.
         "records": None if dataset.declared_size is not None else problem.member_record_counts,
-        # Evidence for conditions b, e and c of a guarantee (docs/method.md).
+        # Evidence for three conditions of a privacy guarantee (docs/method.md): each record is
+        # processed by itself (b), preprocessing is public (e), constants are public (c).
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),

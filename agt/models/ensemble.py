@@ -134,9 +134,10 @@ class EnsembleModel(Model):
         """The seven conditions of a privacy guarantee, each with the evidence for or against it.
 
         They are conditions a to g of docs/method.md, in this order: those of the first member, with
-        facts about the vote added to conditions b and c.
+        facts about the vote added to condition b (each record is processed by itself) and
+        condition c (all constants are public).
         """
-        # Condition b (records are selected independently): which member a record trains depends on
+        # Condition b (each record is processed by itself): which member a record trains depends on
         # the record's own id only.
         in_shards = shards_fact(len(self.members), self.members_per_edit)
         vote_facts: dict[str, tuple[Fact, ...]] = {"b": (in_shards,)}

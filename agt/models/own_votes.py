@@ -69,7 +69,7 @@ class OwnVotesModel(Votes):
     Formal guarantees
         * The first votes on a query are stored and returned ever after. So they depend only on the
           members, and each on its member's shard if the learner is deterministic, as the user
-          declares (condition b of a privacy claim).
+          declares (for condition b of a privacy guarantee: each record is processed by itself).
         * Votes are stored under the SHA-256 of all features of a query, so that a query gets its
           own votes, unless two queries collide under SHA-256.
         * Which queries a model without members refuses depends on the queries that were asked, and

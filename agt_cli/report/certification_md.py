@@ -52,7 +52,7 @@ class Certification:
         dataset: the name of the dataset; that of a synthetic one says so.
         queries_description: which queries they answer, such as "test records".
         relation: the neighbour relation.
-        conditions: conditions a to g.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md).
     """
 
     dataset: str

@@ -91,7 +91,10 @@ def describe_unmet_conditions(conditions: Sequence[Condition]) -> str:
 
 
 def _describe_failed(failed: Sequence[Condition]) -> str:
-    """Return "condition e (what it requires) is not met", or the plural for several."""
+    """Return a clause that names conditions which are not met, with what they require.
+
+    For example "condition e (public preprocessing and choices) is not met".
+    """
     requirements = _describe_requirements(failed)
     if len(failed) == 1:
         return f"condition {requirements} is not met"
@@ -107,8 +110,8 @@ def unmet_condition_lines(conditions: Sequence[Condition]) -> list[str]:
     """Return lines for the console: what a privacy claim still needs, or why there can be none.
 
     Returns:
-        Nothing where every condition holds. If the relation is one-sided (condition g), only that
-        condition is named, because it stays unmet if all others are corrected.
+        Nothing where every condition holds. If the relation is not symmetric (condition g), only
+        that condition is named, because it stays unmet if all others are corrected.
     """
     failed = [condition for condition in conditions if not condition.held]
     if not failed:

@@ -68,7 +68,7 @@ def train_report(
         dataset: on which the model was trained.
         relation: the neighbour relation.
         certificate: the kind of certificate.
-        conditions: conditions a to g.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md).
         quality: of the model, on the test records.
         noise: sentences on weights that were trained with noise, and on later removals.
     """

@@ -229,8 +229,8 @@ class OpenedRun:
         stored: its dataset, without training records if queries are in a file.
         model: the stored model.
         queries: the queries; empty if they are read from standard input.
-        conditions: conditions a to g, each with the weaker of the status that the run recorded and
-            the present one.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md), each with the
+            weaker of the status that the run recorded and the present one.
     """
 
     trained: TrainedRun

@@ -234,8 +234,8 @@ def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepar
     """Draw seeds and keys again, and write them into the record's config.yaml.
 
     Returns:
-        The settings with the new seeds and keys; and the data, which says that condition e is not
-        met if the new settings do not meet it.
+        The settings with the new seeds and keys; and the data, which says that condition e
+        (preprocessing and settings are public) is not met if the new settings do not meet it.
     """
     record.reconfigure(fresh_config(record.config, job.batches))
     settings = replace(

@@ -277,7 +277,7 @@ class Record(Run):
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of conditions.json; empty: there are none that can be read.
+        """The seven conditions of a privacy guarantee in conditions.json; empty: it has none.
 
         Each must have the status that follows from its own facts, and metrics.json must count as
         many conditions of each status. The results are noted in the findings.
