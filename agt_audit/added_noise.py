@@ -102,7 +102,7 @@ def audit_weights(
     second_scores = draw_scores(heads.second, plan.trials)
     mistakes = tail_event(0.0, above=True).mistakes(first_scores, second_scores)
     subject = f"{mechanism.name} with mu={mechanism.mu:g}"
-    how = (
+    attack = (
         "an attacker projects the released weights onto the line between the weights of the two "
         "models, and guesses the nearer model"
     )
@@ -110,7 +110,7 @@ def audit_weights(
         f"{plan.trials:,} releases of {heads.first.size:,} weights were drawn from each of the "
         f"two models; {MADE_UP}"
     )
-    drawn = claim_to_test(subject, mechanism.guarantee, how, effort, plan).judge(mistakes)
+    drawn = claim_to_test(subject, mechanism.guarantee, attack, effort, plan).judge(mistakes)
     coordinates = squares.size * middle.size
     size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, MADE_UP)
     return _exact_finding(mechanism, heads, subject), drawn, size
@@ -119,7 +119,10 @@ def audit_weights(
 def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -> Finding:
     """Return the finding that compares the distance of two models' weights with the noise.
 
-    Arguments as of ``audit_weights``; the finding's subject begins with ``subject``.
+    Args:
+        mechanism: adds the noise to the weights.
+        heads: the two models' linear heads.
+        subject: the text with which the finding's subject begins.
     """
     mu = heads.distance / noise_scale(heads.sensitivity, mechanism.guarantee)
     share = heads.distance / heads.sensitivity

@@ -216,7 +216,7 @@ def _pair_finding(
 
     Args:
         counts: the counts of the audit.
-        other_code: as of ``pair_findings``.
+        other_code: a clause that says which other version of agt made the run; "": the same did.
         subject: the subject of the finding.
         claim: the claim, as a sentence.
         compared: what was compared, as a noun in the plural.

@@ -234,7 +234,11 @@ def _step_bound(
 ) -> LowerBound:
     """Return the lower bound from a guess in each step, composed over all steps.
 
-    Arguments as of ``audit_training``; ``confidence`` is that of this bound.
+    Args:
+        trainer: the run's training, with its claim.
+        canary: one canary, for many trainings.
+        effort: how many trainings to make.
+        confidence: the probability with which this bound holds.
     """
     steps = trainer.plan.epochs
     coins = np.random.default_rng(effort.seed).random((effort.step_runs, steps, 1)) < 0.5

@@ -97,7 +97,10 @@ class AnswerEvent:
     def expected(self, claimed: Claimed, trials: int, confidence: float) -> float:
         """Return the lower bound on the loss from the expected counts of this event.
 
-        Arguments as of ``Claimed.expected_bound``.
+        Args:
+            claimed: the claim, in whose measure (epsilon or mu) the bound is.
+            trials: how many trials there are on each side.
+            confidence: the probability with which the bound holds.
         """
         return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence)
 
@@ -130,7 +133,7 @@ def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> AnswerEvent:
 
 
 def event_of_sum(
-    one: AnswerEvent, answers: int, claimed: Claimed, trials: int, confidence: float
+    single_answer: AnswerEvent, answers: int, claimed: Claimed, trials: int, confidence: float
 ) -> AnswerEvent:
     """Return the event about several answers whose expected counts give the largest bound.
 
@@ -138,7 +141,7 @@ def event_of_sum(
     independent and have the same law, given the dataset.
 
     Args:
-        one: the event about a single answer.
+        single_answer: the event about a single answer.
         answers: how many answers one trial has, at least 1.
         claimed: the claim, whose measure bounds have.
         trials: how many trials there are on each side.
@@ -147,7 +150,9 @@ def event_of_sum(
     candidates = []
     for minimum in range(1, answers + 1):
         # the number of answers in the set is binomial
-        alarm = binom.sf(minimum - 1, answers, one.alarm)
-        hit = binom.sf(minimum - 1, answers, one.hit)
-        candidates.append(replace(one, answers=answers, minimum=minimum, alarm=alarm, hit=hit))
+        alarm = binom.sf(minimum - 1, answers, single_answer.alarm)
+        hit = binom.sf(minimum - 1, answers, single_answer.hit)
+        candidates.append(
+            replace(single_answer, answers=answers, minimum=minimum, alarm=alarm, hit=hit)
+        )
     return max(candidates, key=lambda event: event.expected(claimed, trials, confidence))

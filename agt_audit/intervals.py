@@ -150,7 +150,7 @@ def audit_intervals(
     """
     counts = IntervalCounts()
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    own = _numbers(model).certify(queries)
+    run_certificates = _numbers(model).certify(queries)
     for k, records in edited_datasets(model, queries, neighbours, farthest, seed):
         if time.monotonic() > deadline:
             break
@@ -159,7 +159,7 @@ def audit_intervals(
         except AgtError:
             counts.refused += 1
             continue
-        counts.add_neighbour(own, neighbour.certify(queries), k)
+        counts.add_neighbour(run_certificates, neighbour.certify(queries), k)
     return counts
 
 

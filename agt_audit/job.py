@@ -111,7 +111,7 @@ class Audited:
             run: the audited run.
             findings: at least one.
             notes: further notes.
-            more: tables, captions and metrics, as of the attributes.
+            more: values of further attributes by name (tables, captions and metrics).
         """
         return cls(run.folder.name, run.digest, tuple(findings), (OWNER, *notes), **more)
 

@@ -183,7 +183,7 @@ def audit_made_up_pairs(
 
     Args:
         mechanism: a mechanism that releases labels.
-        values: the values that evidence can have, as of ``neighbouring_pairs``.
+        values: the values that evidence can have, increasing from 0.
         plan: how many labels to draw, and how. Its error probability is shared among the pairs from
             which labels are drawn.
 

@@ -103,18 +103,18 @@ def audit_quantile(
         return np.array(released)
 
     first, second = quantiles
-    moved = abs(first - second)
+    difference = abs(first - second)
     subject = f"certified_quantile with eps={mechanism.eps:g}"
     datasets_note = (
         "no data were used: the audit made up two inputs whose certified quantiles (of the "
-        f"queries' stable distances) differ by {moved}"
+        f"queries' stable distances) differ by {difference}"
     )
     sides = (
         f"the certified quantile (of the queries' stable distances) is {first} on one dataset "
         f"and {second} on its neighbour"
     )
     # the noise covers a quantile that moves by 1, and its loss grows in proportion
-    law = Exact(mechanism.eps * moved, moved > 1).finding(
+    law = Exact(mechanism.eps * difference, difference > 1).finding(
         f"{subject}: its table",
         guarantee,
         f"the exact distributions of the noisy quantile on two datasets were compared: {sides}",

@@ -95,7 +95,7 @@ class Membership(MembershipSettings, AuditKind):
     Attributes:
         shadows: how many shadow models are trained, an even number; 0: none, and the attacks that
             need them are left out.
-        workers: how many processes train shadow models, as of ``ShadowConfig``.
+        workers: how many processes train shadow models at once; None: one for each processor.
         exposed: how many rows the table of the most exposed records has.
     """
 

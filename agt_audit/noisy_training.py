@@ -78,7 +78,8 @@ class NoisyTraining:
         Args:
             model: the run's model.
             records: the records that every training has.
-            seed: as of the class.
+            seed: the noise of the first training follows from it, that of the next from the next
+                seed; None: noise comes from the operating system's randomness.
 
         Raises:
             ConfigError: the run was trained without noise.
@@ -161,9 +162,11 @@ class NoisyTraining:
         """Train once, and return what adversaries see, without the first axis of each field.
 
         Args:
-            canaries: as of ``train``.
-            inside: [T, m] or [1, m], as of ``train``.
-            seed: as of ``noise_of_run``.
+            canaries: the canaries, of which each is in the data in some epochs.
+            inside: [T, m] bool, whether each canary is in the data in its step of each epoch; or
+                [1, m], the same for all epochs.
+            seed: from which the noise follows; None: it comes from the operating system's
+                randomness.
         """
         records = with_added(self.problem.dataset.train, canaries.records)
         problem = neighbouring(self.problem, records)
@@ -207,7 +210,8 @@ class _RecordingRun(TrainingRun):
         first_gradients: [m, P] the canaries' clipped gradients at the initial parameters.
         gradients: [n, P] the clipped gradients of the canaries of the present step.
         expected: [P] the other records' part of the gradient sum of the present step.
-        scores, reach, squares, coordinates: as of ``AdversaryView``, without its first axis.
+        scores, reach, squares, coordinates: the attributes of ``AdversaryView`` for this training
+            (without the first axis, which counts trainings).
         sigma: the claimed standard deviation of the noise in a batch's gradient sum.
     """
 
@@ -300,7 +304,12 @@ class _RecordingRun(TrainingRun):
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
         """Return zeros, because this audit uses no bounds, and the nominal parameters neither.
 
-        A relation that selects records computes them all the same. Arguments as of ``TrainingRun``.
+        A relation that selects records computes its sums all the same.
+
+        Args:
+            rows: [b] int64, the indices of the batch's records.
+            eligible: how many of them an edit can remove or change.
+            group: the slice of the grid of k for which sums are computed.
         """
         if self.relation.selects:
             return super().bound_sums(rows, eligible, group)

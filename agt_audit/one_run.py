@@ -211,7 +211,7 @@ def planned_guesses(
         epsilon: of the claim.
         delta: of the claim.
         confidence: the probability with which the bound holds.
-        bound: as of ``one_run_epsilon``.
+        bound: "exact" for every mechanism, "gdp" only for those that are mu-GDP.
     """
     if not delta:
         return canaries

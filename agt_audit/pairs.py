@@ -66,7 +66,8 @@ class LabellingPair:
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
     ) -> np.ndarray:
-        """Return queries at which the two models are likely to differ, as of ``between_roots``.
+        """Return queries at which the labels or the evidence of the two models are likely to
+        differ.
 
         None are returned if the mechanism adds noise to vote counts of more than two classes.
         """

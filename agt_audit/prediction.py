@@ -368,9 +368,9 @@ class _Audit:
     # ----------------------------------------------------------------------------------------------
 
     def _make_attack(self, attack: PlannedAttack) -> list[Finding]:
-        """Draw answers of both sides, and return the findings about ``_claims``, in their order.
+        """Draw labels from both models, and return a finding about each claim of ``_claims``.
 
-        Nothing is drawn if both sides have the same probabilities of all answers.
+        Nothing is drawn if both models have the same probabilities of all labels.
         """
         claims = self._claims(attack)  # which fixes all events before anything is drawn
         if attack.event.hit == attack.event.alarm:

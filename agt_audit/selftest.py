@@ -269,7 +269,7 @@ class UntilRight(RandomizedResponse):
     """Randomized response that draws again until the first label is the model's own."""
 
     def release(self, predictions: np.ndarray, *given: Any) -> np.ndarray:
-        """Return the labels of the last draw; arguments as of ``RandomizedResponse``."""
+        """Draw labels again until the first one is the model's own, and return the last draw."""
         labels = super().release(predictions, *given)
         return labels if labels[0] == predictions[0] else self.release(predictions, *given)
 
@@ -362,7 +362,7 @@ class FloatingNoise(LaplaceMean):
     def release(
         self, sums: np.ndarray, members: int, touches: int, source: Randomness
     ) -> np.ndarray:
-        """Return released sums that are not rounded; arguments as of ``LaplaceMean``."""
+        """Return released sums that are not rounded to the lattice (the planted violation)."""
         largest = members * LATTICE_STEPS
         uniform = np.array([source.below(2**53) for _ in sums]) / 2.0**53
         signs = np.array([1 - 2 * source.below(2) for _ in sums])
@@ -475,7 +475,12 @@ def replay_numbers(
 ) -> Finding:
     """Replay releases of a small model of numbers on four neighbours, all with a flaw.
 
-    Arguments as of ``audit_flawed_intervals`` and ``train_numbers``.
+    Args:
+        seed: of the records and of all random choices.
+        kind: the class of models with the flaw.
+        count: how many training records.
+        labels: the labels, which records have in turn.
+        settings: further arguments of ``agt.fit``.
 
     Returns:
         The first violated finding.
@@ -527,14 +532,14 @@ class OverstatedDistance(BoxModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the model's certificates, moved along the grid; arguments as of ``BoxModel``."""
+        """Return the model's certificates, moved up by ``more`` steps of the grid of k."""
         honest = super().certify(features)
         last_step = len(honest.ks) - 1
         steps = np.clip(np.arange(len(honest.ks)) - self.more, 0, last_step)
-        moved = honest.certified[steps]
-        asked = ks or honest.ks
-        rows = [honest.ks.index(k) for k in asked]
-        return replace(honest, ks=asked, certified=moved[rows])
+        overstated = honest.certified[steps]
+        requested_ks = ks or honest.ks
+        rows = [honest.ks.index(k) for k in requested_ks]
+        return replace(honest, ks=requested_ks, certified=overstated[rows])
 
 
 @dataclass(frozen=True)
@@ -548,7 +553,7 @@ class StretchedDistance(LinearModel):
     times: float
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Certify with the sensitivity divided by ``times``; arguments as of ``LinearModel``."""
+        """Certify with the sensitivity divided by ``times`` (the planted violation)."""
         honest = self.trained.sensitivity
         sensitivity = replace(
             honest, rho=honest.rho / self.times, rounding=honest.rounding / self.times
@@ -641,7 +646,7 @@ def make_flawed(kind: type[T], sound: object, **flaw: Any) -> T:
         sound: the sound object; it is not changed.
         flaw: the fields that only ``kind`` has.
     """
-    values = {each.name: getattr(sound, each.name) for each in fields(sound)}  # type: ignore[arg-type]
+    values = {field.name: getattr(sound, field.name) for field in fields(sound)}  # type: ignore[arg-type]
     return kind(**values, **flaw)
 
 
@@ -787,13 +792,13 @@ def audit_noisy_training(
     """
     trainer = small_noisy_training(seed, noise_share)
     effort = TrainingEffort(60, 40, confidence, seed)
-    one = trainer.canaries(canary, 1, seed)
+    single_canary = trainer.canaries(canary, 1, seed)
     several = trainer.canaries(canary, 60, seed)
-    bounds, size = audit_training(trainer, one, effort, several)
+    bounds, size = audit_training(trainer, single_canary, effort, several)
     if adversary == NOISE_SIZE:
         return size
     judged_bounds = [bound for bound in bounds if bound.adversary.startswith(adversary or "")]
-    return judge_training(trainer, one, effort, judged_bounds)
+    return judge_training(trainer, single_canary, effort, judged_bounds)
 
 
 # -- unlearning
@@ -893,7 +898,7 @@ class MeanModel:
     def audited(
         self, attacks: Sequence[Attack], claimed: Promise = CLOSE, plan: TrialPlan = DRAWS
     ) -> tuple[Finding, ...]:
-        """Audit this unlearning, and return the findings; arguments as of ``audit_unlearning``."""
+        """Attack this method of unlearning, and return the findings about its promise."""
         return audit_unlearning(
             "a mean", self.begin, self.retrained, attacks, lambda: claimed, plan
         )[0]
@@ -1144,9 +1149,9 @@ def _audit_plant(plant: Plant, name: str, seed: int) -> Finding:
         return plant(seed)
     except Exception as error:
         error_type = type(error).__name__
-        why = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
+        reason = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
         return exact_finding(
-            subject=name, claim="-", attack="-", effort="-", measure="-", found=None, meaning=why
+            subject=name, claim="-", attack="-", effort="-", measure="-", found=None, meaning=reason
         )
 
 

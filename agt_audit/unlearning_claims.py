@@ -107,7 +107,7 @@ class Trial:
         outcome: "not tested" if ``found`` is None; otherwise whether ``found`` contradicts the
             claim.
         words: a sentence about what was found, or why the attack was not made.
-        removed_by: how the method removed the records, as of ``ModelState``.
+        removed_by: how the method removed the records, in words; "": it has only one way.
     """
 
     attack: str
@@ -120,22 +120,23 @@ class Trial:
 
     @classmethod
     def of(
-        cls, pair: "AttackedSides", test: str, found: float | None, violated: bool, words: str
+        cls, pair: "AttackedSides", test: str, measured: float | None, violated: bool, words: str
     ) -> "Trial":
         """Return the result of a test of a pair of models.
 
         Args:
             pair: both models after the attack.
-            test: as of the attributes.
-            found: as of the attributes.
-            violated: whether ``found`` contradicts the claim.
-            words: as of the attributes.
+            test: the kind of test: "equal", "distance", "distinguished" or "refused".
+            measured: how many values differ; the distance divided by the claimed one; or a lower
+                bound on epsilon. None: nothing was compared.
+            violated: whether ``measured`` contradicts the claim.
+            words: a sentence about the result, or why the attack was not made.
         """
         outcome = Outcome.VIOLATED if violated else Outcome.NOT_CONTRADICTED
-        if found is None:
+        if measured is None:
             outcome = Outcome.UNTESTED
-        how = pair.unlearned.how
-        return cls(pair.attack.name, pair.records, test, found, outcome, words, how)
+        removed_by = pair.unlearned.how
+        return cls(pair.attack.name, pair.records, test, measured, outcome, words, removed_by)
 
     @property
     def attack_text(self) -> str:
@@ -225,13 +226,13 @@ def audit_unlearning(
     return findings, tuple(trials)
 
 
-def not_tested(subject: str, claim: str, why: str) -> Finding:
+def not_tested(subject: str, claim: str, reason: str) -> Finding:
     """Return an untested finding about a method that could not be attacked.
 
     Args:
         subject: the method, in words.
         claim: what the method promises, in words.
-        why: a sentence that says why it could not be attacked.
+        reason: a sentence that says why it could not be attacked.
     """
     return exact_finding(
         subject=subject,
@@ -240,7 +241,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
         effort="none",
         measure="-",
         found=None,
-        meaning=why,
+        meaning=reason,
     )
 
 
@@ -249,7 +250,10 @@ def _make_attack(
 ) -> AttackedSides:
     """Erase what an attack asks for, request by request, and train without all these rows.
 
-    Arguments as of ``audit_unlearning``.
+    Args:
+        attack: chooses the rows of each request.
+        begin: resets the method to the trained model, and returns a function that erases rows.
+        retrained: rows -> the state of a model that was trained without them.
 
     Raises:
         ConfigError: a request has no record left to choose.
