@@ -263,7 +263,7 @@ def declare_public_rows(rows_name: str, dataset: Dataset, source: DataSource) ->
     """Return the declaration that settings were chosen on public rows, with their present digest.
 
     Args:
-        rows_name: the public rows, as in ``public_rows``.
+        rows_name: ``test`` or ``train``: the public records of that split; else the path of a file.
         dataset: the training run's data.
         source: where the data come from.
     """
@@ -289,7 +289,8 @@ def describe_public_rows(rows_name: str) -> str:
     """Return what claims say of public rows, such as "the public test rows".
 
     Args:
-        rows_name: as in ``public_rows``. Of a file only the name is returned, without its folder.
+        rows_name: ``test`` or ``train``: the public records of that split; else the path of a file,
+            of which only the name is returned, without its folder.
     """
     return rows_in_words(_name_of_rows(rows_name))
 

@@ -55,7 +55,11 @@ class OwnNetwork:
 
     @cached_property
     def as_meant(self) -> "OwnNetwork":
-        """The same with a module that exists, if the one that was typed is hardly another word."""
+        """This network, with the name of its module corrected if it is a typing error.
+
+        The module's name is replaced by that of a similar file in the same folder; without one the
+        network is returned unchanged.
+        """
         folder, names = self._folder_and_names
         if self.file is not None or self._spec is not None or len(names) != 2:
             return self
@@ -243,10 +247,12 @@ class OwnNetwork:
                 f"for modules{nearest(root, files)}"
             )
         if self.search_folder:
-            place = "the present folder"
+            searched_folder = "the present folder"
             if self.search_folder != ".":
-                place = f"the folder {self.search_folder}"
-            yield f"Python does not look for {root} in {place}, unless PYTHONPATH names it"
+                searched_folder = f"the folder {self.search_folder}"
+            yield (
+                f"Python does not look for {root} in {searched_folder}, unless PYTHONPATH names it"
+            )
         yield from self._problems_of_function()
 
     def _problems_of_function(self) -> Iterator[str]:

@@ -223,7 +223,7 @@ def check_ledger_file(command: str, settings: Mapping[str, str]) -> None:
 
     Args:
         command: its name.
-        settings: as in ``check_named_files``; ``ledger`` is among it.
+        settings: setting -> value as typed; ``ledger`` is among them.
     """
     name = settings["ledger"]
     if command != "ledger":
@@ -276,7 +276,7 @@ def check_run(command: str, folder: Path, settings: Mapping[str, str]) -> None:
     Args:
         command: its name.
         folder: the value of ``run``.
-        settings: the other settings, as in ``check_named_files``.
+        settings: the other settings: name -> value as typed.
     """
     check_usable(folder, "train")
     run = Run.at(folder)

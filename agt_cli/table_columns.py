@@ -28,8 +28,8 @@ def check_columns_of_table(settings: TableSettings) -> None:
 
     Nothing is raised if the table is not there.
     """
-    places = possible_paths(settings.path, settings.data_dir)
-    path = next((place for place in places if place.exists()), settings.path)
+    candidates = possible_paths(settings.path, settings.data_dir)
+    path = next((candidate for candidate in candidates if candidate.exists()), settings.path)
     lines = read_first_lines(path, settings.csv.encoding)
     if lines is None or not settings.csv.header:
         return
@@ -44,7 +44,11 @@ def check_columns_of_embeddings(settings: EmbeddingsSettings) -> None:
     Nothing is raised if the file is not there.
     """
     path = next(
-        (place for place in possible_paths(settings.path, settings.data_dir) if place.exists()),
+        (
+            candidate
+            for candidate in possible_paths(settings.path, settings.data_dir)
+            if candidate.exists()
+        ),
         settings.path,
     )
     check_vectors(path, settings.x, "dataset.x", _columns_of_rows(settings))

@@ -51,7 +51,7 @@ def read_column_range(value: object) -> tuple[float | str, ...]:
     """Return the two ends of a column's range: numbers, or dates, which stay text.
 
     Args:
-        value: as for ``read_range``.
+        value: as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
 
     Raises:
         ValueError: it is not two numbers or two dates.

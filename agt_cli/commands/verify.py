@@ -281,7 +281,9 @@ def result_page(item: VerifiedItem) -> str:
         blocks += ["Not checked:", unchecked]
     if item.facts:
         blocks.append(markdown_table(("", "as recorded"), item.facts))
-    rows = [(name, Markdown(f"**{state}**"), found) for name, state, found in check_rows(item)]
+    rows = [
+        (name, Markdown(f"**{state}**"), sentence) for name, state, sentence in check_rows(item)
+    ]
     blocks += ["## Checks", markdown_table(CHECK_COLUMNS, rows)]
     blocks += ["## What each claim depends on", "\n".join(_bullets(result_tree(item)))]
     conditions = [

@@ -124,7 +124,8 @@ def query_warning(run: Run, inputs: Path, queries: Records, source: DataSource) 
     Args:
         run: the finished training run.
         inputs: the file of queries.
-        queries, source: as in ``TrainingIndex.find``.
+        queries: the queries.
+        source: what read the queries.
 
     Returns:
         None: none is, as far as the run knows.

@@ -93,7 +93,7 @@ def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> Con
 
     Args:
         dataset: the name of the table that the release is about.
-        holding: the ledgers that may count these people, as of ``ledgers_of``; at least one.
+        holding: name of a ledger -> the table for which it may count these people; at least one.
     """
     first, match = next(iter(holding.items()))
     if all(found.by_names for found in holding.values()):

@@ -788,7 +788,8 @@ def _draw_accuracy_curves(axes: Axes, data: pd.DataFrame, styles: LineStyles) ->
 
     Args:
         axes: of one total budget.
-        data: the points of this budget, as in ``draw_accuracy_by_queries``.
+        data: the points of this budget, with columns ``queries``, ``accuracy`` and ``series`` (the
+            curve of a point).
         styles: the style of each series, by name.
     """
     axes.set_xscale("log")

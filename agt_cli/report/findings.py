@@ -183,14 +183,15 @@ def exact_finding(
     ``max_allowed``.
 
     Args:
-        subject: as in ``Finding``.
-        claim: as in ``Finding``.
-        attack: as in ``Finding``.
-        effort: as in ``Finding``.
-        measure: as in ``Finding``.
+        subject: the mechanism, model or method that was attacked, as a clause.
+        claim: the claim, as a clause.
+        attack: what was tried, as a clause.
+        effort: how much was tried, as a clause.
+        measure: what ``found`` measures.
         found: the number; None: the attack could not be made, and ``meaning`` says why.
-        meaning: as in ``Finding``.
-        noticeable: as in ``Finding``; left out if the attack could not be made.
+        meaning: the result in one sentence, for a reader who does not know the attack.
+        noticeable: a clause on the smallest violation that the attack could have detected; left out
+            if the attack could not be made.
         max_allowed: the largest number that the claim allows.
     """
     outcome = Outcome.NOT_CONTRADICTED

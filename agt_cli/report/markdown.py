@@ -95,7 +95,7 @@ def document(*blocks: str | Sequence[str]) -> str:
             list. Empty blocks are left out.
     """
     shown = [block if isinstance(block, str) else bullet_list(block) for block in blocks if block]
-    return visible("\n\n".join(shown) + "\n", keep="\n")
+    return visible("\n\n".join(shown) + "\n", allowed="\n")
 
 
 def conditions_list(conditions: "Sequence[Condition]") -> str:
@@ -305,7 +305,7 @@ def page(title: str, body: str) -> str:
     style = (PAGE_FILES / "style.css").read_text(encoding="utf-8")
     script = (PAGE_FILES / "sort.js").read_text(encoding="utf-8")
     title = escape(visible(title))
-    body = visible(body, keep="\n")
+    body = visible(body, allowed="\n")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "

@@ -137,11 +137,11 @@ class Scoring(ABC):
         """Return a clause on how good released answers are expected to be."""
 
     @abstractmethod
-    def certificate_words(self, many: str) -> str:
-        """Return what certificates say about an answer.
+    def certificate_words(self, counted: str) -> str:
+        """Return a clause on what certificates say about an answer.
 
         Args:
-            many: what they count.
+            counted: the edits that certificates count, in the plural, such as "records".
         """
 
     @abstractmethod
@@ -259,9 +259,9 @@ class ClassScoring(Scoring):
             return ""
         name = self.classes[rarest]
         count = int((labels == rarest).sum())
-        found = int(((answers == rarest) & (labels == rarest)).sum())
+        recalled = int(((answers == rarest) & (labels == rarest)).sum())
         return (
-            f"Of the {count:,} rows of the rarest class '{name}', this model finds {found:,} "
+            f"Of the {count:,} rows of the rarest class '{name}', this model finds {recalled:,} "
             f"(recall {recall}), although its accuracy is {accuracy}. If this class matters to "
             "you, do not judge the model by its accuracy: published answers may hardly ever be "
             f"'{name}', either."
@@ -314,9 +314,9 @@ class ClassScoring(Scoring):
         """Return the share of answers that are expected to be right."""
         return f"{format_rate(score)} of them correct"
 
-    def certificate_words(self, many: str) -> str:
+    def certificate_words(self, counted: str) -> str:
         """Return that certificates count edits that change an answer."""
-        return f"how many {many} it takes to change an answer"
+        return f"how many {counted} it takes to change an answer"
 
     def is_better(self, score: float, other: float) -> bool:
         """Return whether an accuracy is higher."""
@@ -442,9 +442,9 @@ class NumberScoring(Scoring):
         """Return the error that is expected of answers."""
         return f"with an expected RMSE of {format_number(score)}"
 
-    def certificate_words(self, many: str) -> str:
+    def certificate_words(self, counted: str) -> str:
         """Return that certificates bound how far edits move an answer."""
-        return f"how far {many} that are added or removed can move an answer"
+        return f"how far {counted} that are added or removed can move an answer"
 
     def is_better(self, score: float, other: float) -> bool:
         """Return whether an error is lower."""

@@ -326,8 +326,8 @@ def write_start(record: RunRecord, summary: Summary) -> None:
 def _plan_table(summary: Summary) -> pd.DataFrame:
     """Return the table of the ways to continue, as tables/plan.csv has it."""
     rows = []
-    for index, way in enumerate(summary.ways):
-        rows.append({"way": index + 1, "what": way, "recommended": index == summary.proposed})
+    for index, option in enumerate(summary.ways):
+        rows.append({"way": index + 1, "what": option, "recommended": index == summary.proposed})
     return pd.DataFrame(rows)
 
 
@@ -350,10 +350,10 @@ def start_report(summary: Summary, folder: Path) -> str:
         ("What is public", summary.declared),
     ]
     caption = escape_markdown(scoring.caption)
-    ways = []
-    for index, way in enumerate(summary.ways):
+    options = []
+    for index, option in enumerate(summary.ways):
         mark = Markdown("**proposed next**") if index == summary.proposed else ""
-        ways.append((str(index + 1), way, mark))
+        options.append((str(index + 1), option, mark))
     return document(
         f"# First look: {escape_markdown(summary.table)}",
         f"**{escape_markdown(comparison.finding)}**",
@@ -370,7 +370,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
-        markdown_table(("", "way", ""), ways),
+        markdown_table(("", "way", ""), options),
         *((f"## {REMARKS}", [*summary.remarks]) if summary.remarks else ()),
         *(
             ("## Measure, with noise, what is not public", _commands(summary.measuring))

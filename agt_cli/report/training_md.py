@@ -72,7 +72,7 @@ def train_report(
         quality: of the model, on the test records.
         noise: sentences on weights that were trained with noise, and on later removals.
     """
-    kind, how = _describe_training(record, dataset, relation, certificate)
+    kind, distance_sentence = _describe_training(record, dataset, relation, certificate)
     advice: list[str] = []
     if dataset.target.numeric is None:  # numbers have intervals, and no stable distances
         advice = caution_advice(record.config["training"])
@@ -86,7 +86,7 @@ def train_report(
         f"# Trained {kind}: {escape_markdown(dataset.name)}",
         *report_headline(quality, len(dataset.train), relation, conditions),
         escape_markdown(quality.explanation),
-        how,
+        distance_sentence,
         *advice,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
@@ -141,9 +141,13 @@ _VOTES_COUNTED = (
 def _describe_training(
     record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
 ) -> tuple[str, str]:
-    """Return (what was trained, how far a k reaches in it)."""
+    """Return what was trained, and a sentence on how stable distances are counted."""
     counts_flips = RELATIONS[relation.name].counts_label_flips
     counted = _FLIPS_COUNTED if counts_flips else _VOTES_COUNTED
     answers_with_numbers = dataset.target.numeric is not None
-    kind, how = _TRAINING_SENTENCES["numbers" if answers_with_numbers else certificate.bounded]
-    return kind, how.format(count=len(dataset.train), counted=counted, **record.metrics)
+    kind, distance_sentence = _TRAINING_SENTENCES[
+        "numbers" if answers_with_numbers else certificate.bounded
+    ]
+    return kind, distance_sentence.format(
+        count=len(dataset.train), counted=counted, **record.metrics
+    )

@@ -154,7 +154,7 @@ def _size_line(table_rows: int | None) -> str:
     """Return the line of a dataset file that declares a size.
 
     Args:
-        table_rows: as in ``dataset_yaml``.
+        table_rows: the number of rows of the whole table that is declared public; None: none is.
     """
     if table_rows is None:
         return f"declared_size: null    # {SIZE}"
@@ -341,7 +341,7 @@ def describe_proposal(column: Column, inspection: Inspection, *, id_permanent: b
     """Return a short text on what is proposed for a column.
 
     Args:
-        id_permanent: as in ``dataset_yaml``.
+        id_permanent: True: ids that look like row numbers were declared to be permanent.
     """
     if column.name == inspection.unit:
         return "the id of the person to whom each record belongs"

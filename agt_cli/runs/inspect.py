@@ -182,7 +182,9 @@ def _described_names(
     Args:
         reader: reads the file.
         options: its formats, ranges and codes name columns.
-        label, id, drop: columns that settings name, as in ``inspect_table``.
+        label: the column of labels; None: not named.
+        id: the column that identifies each record permanently; None: not named.
+        drop: columns that must not be features.
 
     Raises:
         DataError: the file has no column of a name.
@@ -214,7 +216,7 @@ def _read_table(
         reader: reads the file.
         names: the columns to read.
         options: what the owner says of the columns.
-        header: as in ``inspect_table``.
+        header: whether the first line of a csv names the columns; None: it must look as if it did.
 
     Raises:
         DataError: there are no rows; the first line of a csv is repeated, or looks like a record;

@@ -289,9 +289,10 @@ def prepare(
     Args:
         settings: the settings of the training.
         console: shows progress.
-        is_erased: ids and units -> which records are left out, as in
-            ``agt.data.erasure.load_without_erased``; None: none ever was.
-        constants: as in ``agt.data.erasure.load_without_erased``.
+        is_erased: ids and units of records -> which of them were erased and are left out; None:
+            none ever was.
+        constants: ``Dataset.settled`` of the data with all erased records; None: of the data as
+            they are now.
     """
     use_threads(settings.compute)
     if is_erased:
@@ -363,9 +364,9 @@ def prepare_in_team(settings: RunSettings, config: Mapping[str, Any], console: C
     """Call ``prepare`` in every process of the team; without a team, in this process.
 
     Args:
-        settings: as in ``prepare``.
+        settings: the settings of the training.
         config: the configuration from which the settings were made; it is sent to the others.
-        console: as in ``prepare``.
+        console: shows progress.
 
     Raises:
         AgtError: ``prepare`` failed in another process.

@@ -126,7 +126,7 @@ def _label_warnings(
     Args:
         inspection: what the table holds.
         values: of the column of labels.
-        remedy: as in ``table_warnings``.
+        remedy: what to type so that labels are read as numbers.
     """
     if inspection.numbers is not None:
         yield from numeric_label_warnings(

@@ -167,8 +167,8 @@ def _scores(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> l
     Args:
         model: trained on the other folds.
         rows: rows on which it was not trained.
-        k: as in ``Candidate.scores``.
-        release: as in ``Candidate.scores``.
+        k: the number of edits for which the score ``certified`` counts a label.
+        release: the budget of the released weights that the score ``expected`` is about.
     """
     is_right = model.predict(rows.features) == rows.labels
     is_certified = model.certify(rows.features).stable_distance >= k

@@ -147,12 +147,14 @@ class LedgerProposal:
         eps: float,
         delta: float,
     ) -> "LedgerProposal":
-        """Return what an open ledger would accept; other arguments as of ``find``.
+        """Return which releases about some people an open ledger would accept.
 
         Args:
             ledger: the ledger, open to read.
             name: as ``ledger=`` takes it.
             people: those whom the release is about, with their table.
+            mechanism: the name of the mechanism that is to release from the run.
+            eps, delta: the planned budget of this release.
 
         Raises:
             ConfigError: it would not pay for any release about these people.
@@ -187,7 +189,10 @@ class LedgerProposal:
         """Return the command that opens a new ledger of these people.
 
         Args:
-            name, run, delta, unit: as of ``ledger_command``.
+            name: the ledger's name.
+            run: the folder of a training run on the table.
+            delta: of the budget of everything that is ever published about these people.
+            unit: whose data the budget protects, in words; empty: as the run says.
         """
         return f"agt {ledger_command(name, run, self.eps, delta, unit, self.declares_others)}"
 

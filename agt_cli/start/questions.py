@@ -198,7 +198,12 @@ def _unit_rows_question(inspection: Inspection) -> Question:
 
 
 def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
-    """Return the question which groups of values are public; arguments as of ``questions``."""
+    """Return the question which groups of values are public.
+
+    Args:
+        inspection: what the table holds.
+        id_permanent: whether ids that look like row numbers were declared to be permanent.
+    """
     parts = _grouped(inspection)
     example = f"ranges,{list(parts)[-2]}"  # two of the groups; size is the last one
     lines = [

@@ -168,16 +168,16 @@ def _earlier_counts(earlier: Sequence[Earlier]) -> str:
     """Return how many earlier results may be relied on, and how many of their answers."""
     if not earlier:
         return "no earlier answers were found in the folders next to the run"
-    in_part = [each for each in earlier if each.answers_standing and each.answers_void]
+    partly_valid = [result for result in earlier if result.answers_standing and result.answers_void]
     counts = {
-        "stand": sum(not each.answers_void for each in earlier),
-        "void": sum(not each.answers_standing for each in earlier),
+        "stand": sum(not result.answers_void for result in earlier),
+        "void": sum(not result.answers_standing for result in earlier),
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    if in_part:
-        standing = sum(each.answers_standing for each in in_part)
-        void = sum(each.answers_void for each in in_part)
-        parts.append(f"{len(in_part)} in part ({_answers(standing, void)})")
+    if partly_valid:
+        standing = sum(result.answers_standing for result in partly_valid)
+        void = sum(result.answers_void for result in partly_valid)
+        parts.append(f"{len(partly_valid)} in part ({_answers(standing, void)})")
     results = counted(len(earlier), "earlier result")
     listed = ", ".join(parts)
     return f"{results}: {listed}"
@@ -198,7 +198,7 @@ def _answers(standing: int, void: int) -> str:
 
 
 def _traces(search: TraceSearch) -> str:
-    """Return how many traces were found, in how many runs, and how many were not searched."""
+    """Return how many traces of erased records were found in other runs, as a clause."""
     found = sum(place.found for place in search.places)
     runs = sum(place.runs for place in search.places)
     places = tuple(dict.fromkeys(place.place.sentence for place in search.places))
@@ -214,22 +214,24 @@ def _traces(search: TraceSearch) -> str:
     return words
 
 
-def _traces_in_runs(found: int, searched: int, runs: int, places: str) -> str:
-    """Return how many traces were found in so many runs.
+def _traces_in_runs(traces: int, searched: int, runs: int, kind_of_runs: str) -> str:
+    """Return a clause on how many traces of erased records were found in some training runs.
 
     Args:
-        found: how many.
-        searched: how many of the runs were asked for all that was erased.
-        runs: how many there are.
-        places: what they are, in words.
+        traces: the number of traces (erased records that another run was trained on).
+        searched: the number of runs that were searched for all erased records.
+        runs: the number of runs.
+        kind_of_runs: what kind of runs they are, in words.
     """
     missing = runs - searched
-    if found:
-        words = f"{found} found in {places}"
+    if traces:
+        words = f"{traces} found in {kind_of_runs}"
     elif searched:
-        words = f"none found in {searched} of {runs} {places}"
+        words = f"none found in {searched} of {runs} {kind_of_runs}"
     else:
-        return f"NOT SEARCHED: none of {runs} {places} could be searched for all erased records"
+        return (
+            f"NOT SEARCHED: none of {runs} {kind_of_runs} could be searched for all erased records"
+        )
     if missing:
         words += f"; {missing} of {runs} were NOT SEARCHED for all erased records"
     return words
@@ -273,7 +275,9 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
             f"delete the rows of {counts} from the data's files, but only after every other run "
             "is done, because agt finds records in other runs by these rows"
         )
-    if any(remark.code == "weights_stand" for each in account.earlier for remark in each.reasons):
+    if any(
+        remark.code == "weights_stand" for result in account.earlier for remark in result.reasons
+    ):
         tasks.append(
             "decide whether released weights that were trained on the erased records go on being "
             "used (section Answers given earlier)"
@@ -383,7 +387,8 @@ def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_D
 
     Args:
         account: the report of the erasure.
-        folders: as in ``open_tasks``.
+        folders: the folders of records that were searched, as a command line names them, in the
+            order of the account's places.
     """
     tasks = open_tasks(account, folders)
     state = account.state
@@ -443,7 +448,7 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
 
 
 def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
-    """Yield the table of what was found where, and what was not looked at."""
+    """Yield the table of traces found in each folder, and the places that were not searched."""
     rows = []
     for place in _places(account):
         found: object = place.found
@@ -481,7 +486,7 @@ def _places(account: ErasureReport) -> tuple[Place, ...]:
 
 
 def _remarks_text(place: Place) -> str:
-    """Return what was found in a folder, and what was not searched there, as text."""
+    """Return the remarks on a searched folder (traces, and what was not searched) as text."""
     return "; ".join(sentences(place.remarks))
 
 

@@ -72,7 +72,8 @@ class ErasureOrder:
         by: whether ids name records or units (people); None: units where the data has some, else
             records.
         choice: the setting ``method``.
-        may_retrain, fresh: as in ``ErasureJob``.
+        may_retrain: whether a method that cannot keep its promise otherwise may train from scratch.
+        fresh: whether noise, seeds and shards are drawn again.
         output_dir: the folder of records that this command writes into.
         rehearse: erase from a copy of the run only.
         may_be_unknown: True: ids that name no record of the run's data are left out; False: they
@@ -93,11 +94,13 @@ class ErasureOrder:
 
     @property
     def place_names(self) -> tuple[str, ...]:
-        """``places`` as text, relative to the working directory where they are inside it."""
-        here = Path.cwd()
+        """The folders ``places`` as text, relative to the working directory if below it."""
+        working_directory = Path.cwd()
         return tuple(
-            str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
-            for place in self.places
+            str(folder.relative_to(working_directory))
+            if folder.is_relative_to(working_directory)
+            else str(folder)
+            for folder in self.places
         )
 
     @property

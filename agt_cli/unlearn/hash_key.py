@@ -106,7 +106,7 @@ class HashKey:
 
         Args:
             rows: [n, width] uint8.
-            kind: as in ``names``.
+            kind: what the rows name. The same row has another hash for each kind.
         """
         content = memoryview(rows.tobytes())
         width = rows.shape[1]

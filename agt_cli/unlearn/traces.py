@@ -164,10 +164,11 @@ class TraceTargets:
             request: the request that is carried out.
             run: the run that they are erased from.
         """
-        asked = known.log.waiting | set(request.records)
+        requested = known.log.waiting | set(request.records)
         train = known.data.train
         is_erased = np.array(
-            [known.index.words[place] in asked for place in known.index_rows.tolist()], dtype=bool
+            [known.index.words[place] in requested for place in known.index_rows.tolist()],
+            dtype=bool,
         )
         erased = train.take(is_erased)
         test = known.data.test
@@ -184,9 +185,9 @@ class TraceTargets:
             ids=ids,
             earlier_ids=() if earlier is None else _ids_of(earlier, (*staying, erased)),
             rows=len(erased),
-            erased=frozenset(asked),
-            known_by_id=frozenset(as_words(known.key.names(ids, "record"))) & asked,
-            known_by_unit=_words_of_units(known, ids) & asked,
+            erased=frozenset(requested),
+            known_by_id=frozenset(as_words(known.key.names(ids, "record"))) & requested,
+            known_by_unit=_words_of_units(known, ids) & requested,
             columns=NameColumns.of(run),
             entries=known.log.pending,
             earlier_entries=known.log.done,
@@ -242,7 +243,9 @@ class TraceTargets:
         """Return the hashes of erased records for which another run was or can be searched.
 
         Args:
-            other, searched_until: as in ``records_missing``.
+            other: how the other run's data name records; None: it cannot be searched for names.
+            searched_until: the number of the last entry of the request log at which it was searched
+                for everything; 0: it never was.
         """
         covered = [frozenset(e.records) for e in self.entries if e.number <= searched_until]
         if self._shares("id", other):
@@ -255,8 +258,9 @@ class TraceTargets:
         """Return for how many people another run cannot be searched for all of their records.
 
         Args:
-            other: as in ``records_missing``.
-            searched_until: as in ``records_missing``.
+            other: how the other run's data name records; None: it cannot be searched for names.
+            searched_until: the number of the last entry of the request log at which it was searched
+                for everything; 0: it never was.
         """
         unnamed = self.unnamed_people.items()
         missing = sum(people for number, people in unnamed if number > searched_until)
@@ -370,14 +374,14 @@ class ModelsBelow:
         found["running"] -= with_checkpoint
         return cls({kind: tuple(sorted(paths)) for kind, paths in found.items()}, len(errors))
 
-    def without(self, seen: set[Path]) -> "ModelsBelow":
-        """Return these without the folders that were seen elsewhere.
+    def without(self, searched: set[Path]) -> "ModelsBelow":
+        """Return a copy without some folders, which were searched before.
 
         Args:
-            seen: folders, with links resolved.
+            searched: folders, with links resolved.
         """
         folders = {
-            kind: tuple(path for path in paths if path.resolve() not in seen)
+            kind: tuple(path for path in paths if path.resolve() not in searched)
             for kind, paths in self.folders.items()
         }
         return ModelsBelow(folders, self.unlisted)
@@ -500,7 +504,7 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
 
 
 def _place_of(targets: TraceTargets, below: SearchesBelow, missing_runs: int) -> Place:
-    """Return what was found below one folder.
+    """Return the result of searching the runs below one folder for erased records.
 
     Args:
         targets: the erased records.
@@ -771,7 +775,7 @@ def _was_searched_for_all(
 
 
 def _found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
-    """Return for each run, by its key, its own hashes of the erased records that it had."""
+    """Return key of a run -> the hashes, under that run's secret key, of erased records it had."""
     found = dict[str, frozenset[str]]()
     for entry in entries:
         for key, search in _searches_of(entry).items():
@@ -856,14 +860,14 @@ def _folders_below(folder: Path, errors: list[OSError]) -> Iterator[tuple[Path, 
     """
     if not folder.exists():
         return
-    seen = set[tuple[int, int]]()
-    for inside, folders, files in os.walk(folder, onerror=errors.append, followlinks=True):
-        identity = os.stat(inside)
-        if (identity.st_dev, identity.st_ino) in seen:
+    visited = set[tuple[int, int]]()
+    for subfolder, folders, files in os.walk(folder, onerror=errors.append, followlinks=True):
+        identity = os.stat(subfolder)
+        if (identity.st_dev, identity.st_ino) in visited:
             folders.clear()  # a link back; os.walk goes no further
             continue
-        seen.add((identity.st_dev, identity.st_ino))
-        yield Path(inside), frozenset(files)
+        visited.add((identity.st_dev, identity.st_ino))
+        yield Path(subfolder), frozenset(files)
 
 
 def _ids_of(
@@ -876,8 +880,8 @@ def _ids_of(
         staying: the records that remain.
         more: further names, which are returned under the same condition.
     """
-    kept = {
+    remaining_names = {
         name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())
     }
     names = dict.fromkeys((*erased.ids.tolist(), *erased.units.tolist(), *more))
-    return tuple(name for name in names if name not in kept)
+    return tuple(name for name in names if name not in remaining_names)

@@ -89,29 +89,29 @@ def inventory(folder: Path) -> dict[str, str]:
     Raises:
         Broken: there are more files than agt writes into a run's folder.
     """
-    found: dict[str, str] = {}
+    kind_by_path: dict[str, str] = {}
 
     def note_unlisted(error: OSError) -> None:
         path = Path(error.filename).relative_to(folder).as_posix()
-        found[path] = (
+        kind_by_path[path] = (
             f"this folder's files cannot be listed ({error.strerror}), so they were not checked"
         )
 
-    for inside, folders, files in os.walk(folder, onerror=note_unlisted):
-        is_deepest = len(Path(inside).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
+    for subfolder, folders, files in os.walk(folder, onerror=note_unlisted):
+        is_deepest = len(Path(subfolder).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
         for name in (*folders, *files):
-            path = Path(inside, name)
+            path = Path(subfolder, name)
             mode = path.lstat().st_mode
             if is_deepest or not stat.S_ISDIR(mode):
-                found[path.relative_to(folder).as_posix()] = file_kind(mode)
+                kind_by_path[path.relative_to(folder).as_posix()] = file_kind(mode)
         if is_deepest:
             folders.clear()  # os.walk goes no further
-        if len(found) > MAX_ENTRIES:
+        if len(kind_by_path) > MAX_ENTRIES:
             raise Broken(
                 f"the folder contains more than {MAX_ENTRIES:,} files, but no run of agt "
                 "writes so many: give the folder of one run"
             )
-    return found
+    return kind_by_path
 
 
 @dataclass(frozen=True)
@@ -195,15 +195,15 @@ class Record(Run):
 
     def _look_beside(self) -> None:
         """Note the files of the folder that its manifest does not list."""
-        found = inventory(self.folder)
-        extra = sorted(found.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
+        kind_by_path = inventory(self.folder)
+        extra = sorted(kind_by_path.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
         temporary = []
         unlisted = []
         for name in extra:
             if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:]):
                 temporary.append(name)
             else:
-                kind = found[name]
+                kind = kind_by_path[name]
                 unlisted.append(f"{name} ({kind})" if kind else name)
         if temporary:
             names = few(temporary, MAX_NAMED)
@@ -430,9 +430,10 @@ class Record(Run):
             check_match("metrics.json", recorded, name, numbers)
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
-        """Yield the folders that this one was made from: what it is, its path and its digest.
+        """Yield the folders that this one was made from, each as (kind, path, digest).
 
-        A digest of None means that none was recorded.
+        The kind is "training run" or "released weights". A digest of None means that none was
+        recorded.
 
         Raises:
             Broken: a recorded path is not text.
@@ -454,7 +455,10 @@ class Record(Run):
 
 
 def stand_words(conditions: Sequence[Condition]) -> str:
-    """Return the conditions of each standing, as in ``6 proved (a b c d f g), 1 declared (e)``."""
+    """Return how many conditions are proved, declared and not held, with their letters.
+
+    For example ``6 proved (a b c d f g), 1 declared (e)``.
+    """
     parts = []
     for standing in Standing:
         letters = [condition.letter for condition in conditions if condition.standing is standing]

@@ -58,12 +58,12 @@ def check_data(record: Record, trained: Record | None) -> None:
     if trained is None or trained.command != "train":
         return
     for key in DATA_KEYS:
-        here = record.environment.get(key)
-        there = trained.environment.get(key)
-        if here != there:
+        recorded = record.environment.get(key)
+        trained_value = trained.environment.get(key)
+        if recorded != trained_value:
             raise Broken(
-                f"the entry '{key}' is {here} in env.json, but {there} in env.json of the training "
-                "run"
+                f"the entry '{key}' is {recorded} in env.json, but {trained_value} in env.json of "
+                "the training run"
             )
 
 

@@ -254,16 +254,17 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
         derived: name -> array that it should have; every name is in ``recorded``.
     """
     for name, array in derived.items():
-        then = recorded[name]
-        if then.shape != array.shape:
+        recorded_array = recorded[name]
+        if recorded_array.shape != array.shape:
             raise Broken(
-                f"{name} in {WEIGHTS} has the shape {then.shape}, but should have {array.shape}"
+                f"{name} in {WEIGHTS} has the shape {recorded_array.shape}, but should have "
+                f"{array.shape}"
             )
-        differing = np.argwhere(then != array)
+        differing = np.argwhere(recorded_array != array)
         if len(differing):
             index = tuple(differing[0].tolist())
             element = f"{name}{list(index)}"
-            recorded_number = float(then[index])
+            recorded_number = float(recorded_array[index])
             derived_number = float(array[index])
             raise Broken(
                 f"{element} in {WEIGHTS} is {recorded_number!r}, but should be {derived_number!r}"

@@ -203,7 +203,7 @@ def _check_total(requested: TotalConfig, derived: Claim, released_count: int) ->
 
 
 def _check_counts(record: Record, derived: Claim, released_count: int, one_by_one: bool) -> None:
-    """Raise Broken unless metrics.json counts as many answers as spent.json.
+    """Raise Broken unless metrics.json and spent.json state the same number of released answers.
 
     Labels that a ledger paid for in one go are not compared: some of the queries may have been
     answered from the ledger or not at all, so the two files count different things.
@@ -390,13 +390,13 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
     """
     uncounted = claimed.uncounted
     expected = "declined" if record.named_ledger == NO_LEDGER else "unnamed"
-    why = None if uncounted is None else uncounted.why
-    if uncounted is None or why != expected:
+    reason = None if uncounted is None else uncounted.why
+    if uncounted is None or reason != expected:
         raise Broken(
-            f"{CLAIM_FILE} does not match this release: its field 'uncounted.why' is {why!r}, "
+            f"{CLAIM_FILE} does not match this release: its field 'uncounted.why' is {reason!r}, "
             f"but should be {expected!r}"
         )
-    if why == "declined":
+    if reason == "declined":
         words = (
             "the claim lists the ledgers that were in the working directory at the release (in "
             "its fields 'uncounted.ledgers' and 'uncounted.unopened'). This list cannot be "

@@ -304,7 +304,7 @@ class Verification:
         return (run.item,), check_account(account, record, run.record)
 
     def _check_source(
-        self, name: str, recorded: Path, digest: str | None, home: Path
+        self, name: str, recorded: Path, digest: str | None, run_folder: Path
     ) -> VerifiedFolder:
         """Find and check a folder that a run was made from.
 
@@ -315,7 +315,7 @@ class Verification:
             name: what the folder is, such as "training run", for the findings.
             recorded: the recorded path of the folder.
             digest: the recorded digest; None: none was recorded.
-            home: the folder of the run that names it.
+            run_folder: the folder of the run that names it.
 
         Returns:
             The findings, and the folder's record. The record is None if the folder was not found,
@@ -325,7 +325,7 @@ class Verification:
         findings = Findings()
         folder = None
         if self.steps < MAX_STEPS:
-            folder = _find_folder(recorded, digest, home)
+            folder = _find_folder(recorded, digest, run_folder)
         if folder is None:
             findings.unchecked(
                 "folder",
@@ -348,7 +348,7 @@ class Verification:
 
     @property
     def _deeper(self) -> "Verification":
-        """The same verification with ``steps`` increased by one."""
+        """A copy of this verification, for checking a source: ``steps`` is increased by one."""
         return replace(self, steps=self.steps + 1)
 
     def _published(self, record: Record, training: Record | None) -> tuple[VerifiedItem, ...]:
@@ -359,10 +359,10 @@ class Verification:
         if self.steps or not record.holds(f"{RELEASE_FOLDER}/{MANIFEST_FILE}"):
             return ()
         findings = Findings()
-        inside = Record.bind(record.folder / RELEASE_FOLDER, None, findings, self.progress)
-        if inside is None:
+        release_record = Record.bind(record.folder / RELEASE_FOLDER, None, findings, self.progress)
+        if release_record is None:
             return (VerifiedItem(f"folder {record.folder / RELEASE_FOLDER}", findings.checks),)
-        return (self._release(inside, (), RunsBehind(record, training)),)
+        return (self._release(release_record, (), RunsBehind(record, training)),)
 
     def _owner(self, record: Record) -> VerifiedFolder | None:
         """Check the run that released these weights, which is the folder that contains theirs.
@@ -382,7 +382,7 @@ class Verification:
         return self._deeper._folder(record.folder.parent, None)
 
 
-def _find_folder(recorded: Path, digest: str | None, home: Path) -> Path | None:
+def _find_folder(recorded: Path, digest: str | None, run_folder: Path) -> Path | None:
     """Return the present path of a folder that a run names; None: it was not found.
 
     It is looked for at the recorded path, then next to the run, where it is if the folders were
@@ -392,13 +392,13 @@ def _find_folder(recorded: Path, digest: str | None, home: Path) -> Path | None:
     Args:
         recorded: the recorded path of the folder.
         digest: the recorded digest; None: any digest is right.
-        home: the folder of the run that names it.
+        run_folder: the folder of the run that names it.
     """
-    home = home.resolve()
+    run_folder = run_folder.resolve()
     candidates = (
         recorded,
-        home.parent.parent / recorded.parent.name / recorded.name,
-        home.parent / recorded.name,
+        run_folder.parent.parent / recorded.parent.name / recorded.name,
+        run_folder.parent / recorded.name,
     )
     for folder in candidates:
         try:
@@ -445,10 +445,11 @@ def _unfinished(folder: Path) -> VerifiedItem:
         with findings.recording_errors("budget"):
             spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
             budget = "; ".join(spent_lines(spent))
-            what = spent["what"]
+            released_output = spent["what"]
             time = spent["time"]
             findings.problem(
                 "budget",
-                f"{what} may have been drawn at {time}, so count this budget as spent: {budget}",
+                f"{released_output} may have been drawn at {time}, so count this budget as spent: "
+                f"{budget}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)
