@@ -212,11 +212,11 @@ class Group:
 
         return own_results() if self.size == 1 else self._results_of_all(own_results())
 
-    def _results_of_all(self, own: Iterator[T]) -> list[T]:
+    def _results_of_all(self, own_results: Iterator[T]) -> list[T]:
         """Return the results of all processes, by rank.
 
         Args:
-            own: computes the results of this process.
+            own_results: computes the results of this process.
 
         Raises:
             AgtError: one process failed. All raise its error.
@@ -225,7 +225,7 @@ class Group:
         failure: AgtError | None = None
         try:
             with joined(ALONE):  # so that the work exchanges nothing
-                results.extend(own)
+                results.extend(own_results)
         except AgtError as error:
             failure = error
         all_results: list[T] = []

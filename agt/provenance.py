@@ -41,8 +41,10 @@ def targets(config: object) -> tuple[str, ...]:
         config: nested mappings and lists, at any depth.
     """
     modules = {current_name(target).rpartition(".")[0] for target in targets_of(config)}
-    own = [name for name in modules if name.partition(".")[0] not in _PACKAGES_AS_IMPORTED]
-    return tuple(sorted(own))
+    recorded_modules = [
+        name for name in modules if name.partition(".")[0] not in _PACKAGES_AS_IMPORTED
+    ]
+    return tuple(sorted(recorded_modules))
 
 
 def code_digest(modules: Iterable[str]) -> str:

@@ -55,7 +55,7 @@ class ReleaseTerms:
     """The public terms of a release: how it is judged, paid for and drawn.
 
     Attributes:
-        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
+        conditions: the seven assumptions of the privacy proof (docs/reference.md, section 3), as
             assessed; None: the model's own.
         accounting: "rigorous" refuses a release if a required condition does not hold; "paper" also
             takes an ensemble's published vote, and says where nothing is proved. Weights are always
@@ -133,12 +133,12 @@ class Release(Generic[Drawn]):
 
     @property
     def requested_claim(self) -> Claim:
-        """The claim of everything that is requested, with the total privacy loss."""
+        """The claim of all requested releases, with their total privacy loss."""
         return self.claim
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of what was reserved, with its total privacy loss and its ledger."""
+        """The claim of all releases that were paid for, with their total privacy loss."""
         return self.claim.with_account(self._account)
 
     @property
@@ -167,7 +167,7 @@ class Release(Generic[Drawn]):
         return reservation
 
     def draw(self, on_progress: OnProgress = lambda progress: None) -> Drawn:
-        """Draw what was reserved. It can be called once, after ``reserve``.
+        """Draw the releases that ``reserve`` paid for. It can be called once.
 
         Args:
             on_progress: called while queries are certified.

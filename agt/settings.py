@@ -211,10 +211,10 @@ class KGridConfig:
     def __post_init__(self) -> None:
         """Raise ValueError unless there is exactly one grid, without repetition, not too long."""
         if (self.max is None) == (self.values is None):
-            both = ": for a list, give kgrid=sparse as well" if self.values else ""
+            hint = ": for a list, give kgrid=sparse as well" if self.values else ""
             raise ValueError(
                 "give exactly one of kgrid.max (every integer k from 0 to max) and "
-                f"kgrid.values (a list){both}"
+                f"kgrid.values (a list){hint}"
             )
         if self.max is not None and self.max >= MAX_KS:
             raise ValueError(

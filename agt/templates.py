@@ -40,8 +40,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 class _SentenceFormatter(Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
-        own = FORMATS.get(format_spec)
-        return super().format_field(value, format_spec) if own is None else own(value)
+        formatter = FORMATS.get(format_spec)
+        return super().format_field(value, format_spec) if formatter is None else formatter(value)
 
 
 def fill(template: str, values: Mapping[str, Any], names: SettingNames = KEYS) -> str:
@@ -80,9 +80,9 @@ def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
     Raises:
         ValueError: there is a sentence of that code already.
     """
-    if both := templates.keys() & known.keys():
+    if known_twice := templates.keys() & known.keys():
         raise ValueError(
-            f"these codes already have templates: {sorted(both)}. Give the new templates other "
-            "codes"
+            f"these codes already have templates: {sorted(known_twice)}. Give the new templates "
+            "other codes"
         )
     known.update(templates)

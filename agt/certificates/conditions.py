@@ -178,9 +178,9 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
     """Return the numbers of conditions that are proved, declared and not met, and of all.
 
-    Each condition is one of the three. ``conditions_held`` counts proved and declared ones
-    together, as earlier versions recorded it. "Declared" means that a person stated it in the
-    configuration and no code can check it.
+    Each condition has one of these three statuses. "Declared" means that a person stated it in
+    the configuration and no code can check it. ``conditions_held`` is the number of proved and
+    declared conditions together, as earlier versions recorded it.
     """
     standings = [condition.standing for condition in conditions]
     proved_count = standings.count(Standing.PROVED)
@@ -199,11 +199,11 @@ def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
 
     A declared fact is one that a person stated in the configuration and no code can check.
     """
-    found = []
+    listed = []
     for condition in conditions:
         for declared_fact in condition.evidence.declarations:
-            found.append(Declaration(condition.letter, declared_fact))
-    return tuple(found)
+            listed.append(Declaration(condition.letter, declared_fact))
+    return tuple(listed)
 
 
 def assess(
@@ -262,10 +262,10 @@ def conditions_from(
             kind of certificate, one of ``CONDITION_NAMES["d"]``.
     """
     conditions = []
-    for letter, found in evidence_by_letter.items():
+    for letter, condition_evidence in evidence_by_letter.items():
         # The name of condition d depends on the kind of certificate.
         name = step_name if letter == "d" else CONDITION_NAMES[letter][0]
-        conditions.append(Condition(letter, name, found))
+        conditions.append(Condition(letter, name, condition_evidence))
     return tuple(conditions)
 
 

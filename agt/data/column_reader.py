@@ -143,8 +143,8 @@ class ColumnReader:
             index: the row's position in this reader, counted from 0.
         """
         if self.part_of is not None:
-            whole, index_in_whole = self.part_of
-            return whole.row(int(index_in_whole[index]))
+            whole_file, index_in_whole = self.part_of
+            return whole_file.row(int(index_in_whole[index]))
         is_block = self.first_row is not None
         if is_block or self.csv_format is None or not self.names:
             return row_words(index + (self.first_row or 0))
@@ -497,11 +497,11 @@ class ColumnReader:
         cells_of["text"] = pc.invert(pc.match_substring_regex(words, any_number))
         kinds = [kind for kind, cells in cells_of.items() if pc.any(cells).as_py()]
         if len(kinds) > 1 or kinds == ["a decimal number"]:
-            why = (
+            explanation = (
                 f"the column contains {' and '.join(kinds)}: write all values as whole numbers, or "
                 "all as text, or give dataset.id_as_text=true"
             )
-            self.refuse(name, setting, cells_of[kinds[-1]], words, why)
+            self.refuse(name, setting, cells_of[kinds[-1]], words, explanation)
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """Return names of records, [n] str, none of which occurs twice.

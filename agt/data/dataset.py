@@ -130,13 +130,15 @@ class Dataset:
         return self.test if which == "test" else self.train.take(self.train.public)
 
     def same_records(self, other: "Dataset") -> bool:
-        """Return whether another dataset has the same records in the same splits.
+        """Return whether another dataset has the same records in training and in test.
 
-        Compared are ids, units, and which records are public.
+        Records are compared by ids, units and public flags, in their order, not by features.
         """
-        for own, others in ((self.train, other.train), (self.test, other.test)):
+        for records, other_records in ((self.train, other.train), (self.test, other.test)):
             for field_name in ("ids", "units", "public"):
-                if not np.array_equal(getattr(own, field_name), getattr(others, field_name)):
+                if not np.array_equal(
+                    getattr(records, field_name), getattr(other_records, field_name)
+                ):
                     return False
         return True
 
@@ -245,10 +247,11 @@ def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str
     notes = []
     train_hashes = np.concatenate([*map(rough_hash, pieces(train_units))])
     test_hashes = np.concatenate([*map(rough_hash, pieces(test_units))])
-    if both := len(np.intersect1d(train_hashes, test_hashes)):
+    if units_in_both_splits := len(np.intersect1d(train_hashes, test_hashes)):
         notes.append(
-            f"number of units (people) that have both training and test records: {both:,}. So "
-            "results on the test records may look better than they are."
+            "number of units (people) that have both training and test records: "
+            f"{units_in_both_splits:,}. So results on the test records may look better than they "
+            "are."
         )
     names: set[str] = set()
     for units in (train_units, test_units):
@@ -277,9 +280,9 @@ def _notes_on_size(
     size = declared_size if normalized is None else normalized
     if size is None or not records or records / 2 <= size <= records * 2:
         return []
-    declared = f"dataset.declared_size is {size:.12g}"
+    statement = f"dataset.declared_size is {size:.12g}"
     if normalized is not None:
-        declared = (
+        statement = (
             "training.batch.normalizer, multiplied by the numbers of batches and members, "
             f"corresponds to a data set of {size:.12g} records"
         )
@@ -287,7 +290,7 @@ def _notes_on_size(
     smaller_or_larger = "smaller" if size > records else "larger"
     effect = "may make little progress" if size > records else "may be unstable"
     return [
-        f"{declared}, but there are {records} training records, so each training step is "
+        f"{statement}, but there are {records} training records, so each training step is "
         f"about {ratio:,.1f} times {smaller_or_larger} than with the true number, and "
         f"training {effect}. Declare a public number nearer to the true one."
     ]

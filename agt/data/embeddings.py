@@ -99,8 +99,8 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             DataError: it is damaged, or has neither vectors nor labels under the keys of settings.
         """
         tried = possible_paths(self.path, self.data_dir)
-        found = [path for path in tried if path.exists()]
-        require_finished(found[0] if found else tried[-1], self.obtain)
+        existing = [path for path in tried if path.exists()]
+        require_finished(existing[0] if existing else tried[-1], self.obtain)
         columns = super()._open()
         self._check_keys(columns)
         return columns
@@ -255,7 +255,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return np.asarray(is_bad | ~is_finite)
 
     def _center_source(self) -> str:
-        """Return in words where the center comes from, for the record of a run."""
+        """Return a text that says which center is subtracted, for the record of a run."""
         if self.center is None:
             return "none"
         if isinstance(self.center, str):

@@ -195,21 +195,21 @@ class NumberFormat:
 
 def _check_date_format(text: str) -> str:
     """Return the text of a date format; raises ValueError where it is none."""
-    found = _DIRECTIVE.findall(text)
+    directives = _DIRECTIVE.findall(text)
     known = {*_DIRECTIVE_DIGITS, "f", "z"}
-    unknown = [name for name in found if name not in known]
+    unknown = [name for name in directives if name not in known]
     if unknown:
         raise ValueError(
             f"%{unknown[0]} is not a known code for a part of a date: use %Y (or %y) %m %d, %H "
             '%M %S %f and %z, as in "%d.%m.%Y"'
         )
     if (
-        len(set(found)) < len(found)
-        or not {"m", "d"} <= {*found}
-        or ("Y" in found) == ("y" in found)
+        len(set(directives)) < len(directives)
+        or not {"m", "d"} <= {*directives}
+        or ("Y" in directives) == ("y" in directives)
     ):
         raise ValueError('a date needs %d, %m and one of %Y and %y, each once, as in "%d.%m.%Y"')
-    times = [name for name in _TIME_OF_DAY if name in found]
+    times = [name for name in _TIME_OF_DAY if name in directives]
     if times != [*_TIME_OF_DAY[: len(times)]]:
         raise ValueError(
             "a time of day must begin with the hours: give %H, %H:%M, %H:%M:%S or %H:%M:%S.%f"

@@ -148,14 +148,14 @@ def _copies_before(digests: np.ndarray) -> dict[int, int]:
     beginnings = np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
     ordered = np.sort(beginnings)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    seen: Counter[bytes] = Counter()
-    before = {}
+    copies_so_far: Counter[bytes] = Counter()
+    earlier_copies = {}
     for row in np.flatnonzero(np.isin(beginnings, repeated)).tolist():
         digest = digests[row].tobytes()
-        if seen[digest]:
-            before[row] = seen[digest]
-        seen[digest] += 1
-    return before
+        if copies_so_far[digest]:
+            earlier_copies[row] = copies_so_far[digest]
+        copies_so_far[digest] += 1
+    return earlier_copies
 
 
 def _cut(content: bytes, size: int) -> list[bytes]:

@@ -72,8 +72,10 @@ class Records:
         row = _first_not_finite(self.features)
         if row is not None:
             record_id = str(self.ids[row])
-            which = f"record {record_id!r} (number {row + 1} of {n})"
-            raise DataError(f"{which} has a NaN or infinite feature: correct or remove this record")
+            record_name = f"record {record_id!r} (number {row + 1} of {n})"
+            raise DataError(
+                f"{record_name} has a NaN or infinite feature: correct or remove this record"
+            )
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(

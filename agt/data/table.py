@@ -332,7 +332,7 @@ class Columns(ColumnsSettings):
             ranges: the range of each numeric column.
             reader: the reader of these rows, which distinguishes dates from other numbers.
         """
-        found = []
+        outside_by_column = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
             low = limits[0]
             high = limits[-1]
@@ -343,16 +343,16 @@ class Columns(ColumnsSettings):
             written: Callable[[float], str] = "{:g}".format
             if count and reader.holds_dates(name, f"{self.SETTING}.numeric.{name}", self.formats):
                 written = date_of
-            seen = "no value"
+            present_values = "no value"
             if len(present):
-                seen = f"{written(present.min())} to {written(present.max())}"
-            found.append(
+                present_values = f"{written(present.min())} to {written(present.max())}"
+            outside_by_column.append(
                 Outside(
                     name,
                     count=count,
                     total=len(present),
                     declared=f"[{written(low)}, {written(high)}]",
-                    seen=seen,
+                    seen=present_values,
                     far=int((distance > high - low).sum()),
                 )
             )
@@ -365,10 +365,12 @@ class Columns(ColumnsSettings):
             }
             count = sum(unlisted.values())
             total = sum(counts)
-            seen = few(map(repr, unlisted)) if total else "no value"
+            present_values = few(map(repr, unlisted)) if total else "no value"
             declared = f"the {len(values)} listed"
-            found.append(Outside(name, count, total, declared, seen, far=count, is_list=True))
-        return found
+            outside_by_column.append(
+                Outside(name, count, total, declared, present_values, far=count, is_list=True)
+            )
+        return outside_by_column
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
         """Return the encoding of rows as features, for given ranges of the numeric columns."""

@@ -606,11 +606,14 @@ class Book:
         admitted = [
             table.counted for data, table in self.tables.items() if self.admitted[data] <= entry
         ]
-        moved = [move for move in self.moved if move.entry <= entry]
-        declared = [other for other in self.other_ledgers if other.entry <= entry]
+        head_moves = [move for move in self.moved if move.entry <= entry]
+        declared_ledgers = [ledger for ledger in self.other_ledgers if ledger.entry <= entry]
         had_head = any(number <= entry for number, _ in self.heads)
         return LedgerState(
-            tuple(admitted), tuple(moved), tuple(declared), "away" if had_head else "none"
+            tuple(admitted),
+            tuple(head_moves),
+            tuple(declared_ledgers),
+            "away" if had_head else "none",
         )
 
     @property

@@ -1,7 +1,7 @@
 """Payers: what counts a release. A ledger debits it before it is drawn; ``NoPayer`` counts nothing.
 
 payer = LedgerPayer(ledger, people, run.digest)
-reservation = payer.reserve(claim, wanted=1000)  # on the disk when it returns
+reservation = payer.reserve(claim, requested=1000)  # on the disk when it returns
 payer.store_answers(reservation, {key: label, ...})       # stored: the same question gets it again
 """
 
@@ -35,7 +35,7 @@ class Charged(Protocol):
     """What is paid for: a claim, or another object that says what is released.
 
     Attributes:
-        guarantee: the guarantee of each release.
+        guarantee: the differential privacy guarantee of each release.
         output: the kind of release, such as labels.
         mechanism: the name of the mechanism.
     """
@@ -99,12 +99,12 @@ class Payer(Protocol):
             features: [n, ...], the queries' features as the model takes them.
         """
 
-    def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Pay for as many releases as the budget holds, at most ``wanted``.
+    def reserve(self, charged: Charged, requested: int) -> Reservation:
+        """Pay for as many releases as the budget holds, at most ``requested``.
 
         Args:
             charged: the release: its guarantee, its kind and its mechanism.
-            wanted: the largest number of releases to pay for, at least 1.
+            requested: the largest number of releases to pay for, at least 1.
 
         Raises:
             Exhausted: not even one release fits into the budget.
@@ -165,24 +165,24 @@ class NoPayer:
         """Accept every claim."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return each query as a new question of its own, even if two are equal."""
+        """Return every query as a new question, even if two queries are equal."""
         return Questions(range(len(features)), {})
 
-    def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Return a reservation of all ``wanted`` releases, which nothing counts."""
-        return Reservation(wanted)
+    def reserve(self, charged: Charged, requested: int) -> Reservation:
+        """Return a reservation of all ``requested`` releases, which nothing counts."""
+        return Reservation(requested)
 
     def find_earlier(self, charged: Charged) -> None:
-        """Return None, because nothing records what was paid for before."""
+        """Return None, because no ledger records earlier reservations."""
 
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Return the answers as they are; they are not stored."""
+        """Return the drawn labels unchanged, because no ledger stores them."""
         return answers
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Uncounted | None:
-        """Return ``uncounted``, whatever the arguments are."""
+        """Return the reason why no ledger counts the release, whatever the arguments are."""
         return self.uncounted
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> None:
@@ -300,13 +300,13 @@ class LedgerPayer:
         different_keys = list(dict.fromkeys(keys))
         return Questions(keys, self.ledger.stored(different_keys))
 
-    def reserve(self, charged: Charged, wanted: int) -> Reservation:
+    def reserve(self, charged: Charged, requested: int) -> Reservation:
         """Debit as many releases as the budget holds; the debit is on the disk afterwards.
 
         Raises:
             Exhausted: not even one release fits into the budget.
         """
-        debit = self.ledger.debit(self._charge(charged), wanted)
+        debit = self.ledger.debit(self._charge(charged), requested)
         return Reservation(debit.size, debit, self.name)
 
     def find_earlier(self, charged: Charged) -> Reservation | None:
@@ -333,9 +333,10 @@ class LedgerPayer:
         return self.ledger.answer(reservation.debit, answers)
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Account:
-        """Return the statement about the ledger in a claim, as of the reservation's debit.
+        """Return the statement about the ledger that a claim contains.
 
-        Without a debit, it states the ledger at its newest entry.
+        It states the ledger right after the reservation's debit; without a debit, the ledger at its
+        newest entry.
         """
         counts: Counts
         if one_by_one:

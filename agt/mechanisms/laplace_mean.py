@@ -131,10 +131,10 @@ class LaplaceMean(LaplaceMeanSettings):
                 clipped into it, as labels are.
         """
         target = model.target
-        inside = np.clip(numbers, target.low, target.high)
+        clipped = np.clip(numbers, target.low, target.high)
         rmse_as_share = self.expected_rmse(
             means=(answers - target.low) / target.width,
-            numbers=(inside - target.low) / target.width,
+            numbers=(clipped - target.low) / target.width,
             members=model.settings.ensemble.members,
             touches=model.members_per_edit,
         )

@@ -18,7 +18,7 @@ def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
         delta: the delta of the total; 0: the user gave none, and one is chosen.
 
     Raises:
-        ConfigError: the sum of the labels' own deltas is at least ``delta``.
+        ConfigError: the deltas of the single labels add up to at least ``delta``.
     """
     totals = totals_of_labels(claim.guarantee, queries, delta)
     return replace(claim, releases=queries, answers=queries, totals=totals)
@@ -37,7 +37,7 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
         ``delta``. For other labels only the total at ``delta``.
 
     Raises:
-        ConfigError: the sum of the labels' own deltas is at least ``delta``.
+        ConfigError: the deltas of the single labels add up to at least ``delta``.
     """
     own_deltas = 0.0
     if isinstance(guarantee, ApproximateDP):

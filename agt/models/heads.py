@@ -622,7 +622,7 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             raise ConfigError(f"model: the parameter {name} must consist of real numbers")
     # Two parameters share memory if they begin at the same address. On PyTorch's meta device, on
     # which agt verify builds models, parameters have no memory, and all addresses are 0.
-    addresses = [each.data_ptr() for each in network.parameters() if not each.is_meta]
+    addresses = [tensor.data_ptr() for tensor in network.parameters() if not tensor.is_meta]
     if len(set(addresses)) < len(addresses):
         raise ConfigError(
             "model: two parameters share memory, but training would change them separately. "

@@ -551,8 +551,8 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
         Raises:
             ConfigError: the object has neither ``fit`` and ``predict``, nor can it be called.
         """
-        own = Learner.wrap(learner)
-        return replace(self, learner=own.description), own
+        wrapped = Learner.wrap(learner)
+        return replace(self, learner=wrapped.description), wrapped
 
     def import_learner(self) -> Learner:
         """Import and return the learner that the settings name.

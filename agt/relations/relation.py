@@ -233,7 +233,8 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: the same as for ``describe_neighbours``.
+            radius: the distance by which features may move, for a relation that moves them; None:
+                the text says "a public radius".
         """
         return self.counted_template.format(
             units=_units_text(unit_rows), radius=_radius_text(radius)
@@ -512,7 +513,7 @@ class Relation:
             features: [n, ...], the features of the records.
             ks: K, the number of distances k for which bounds are computed at once.
             radius: the largest change of each feature; None unless edits change features.
-            product: the name of the interval product, as in ``TrainingConfig.product``.
+            product: "exact" or "rump", how two intervals are multiplied.
 
         Yields:
             For each parameter (bounds on the gradients of the records as they are, the values to
