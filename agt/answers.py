@@ -99,7 +99,7 @@ class NumberAnswers(Answers):
         raise self._no_distances()
 
     def _no_distances(self) -> ConfigError:
-        """Return the refusal of what only labels have."""
+        """Return the error for asking numeric answers for stable distances."""
         return ConfigError(
             "stable_distance only exists for labels. For answers that are numbers, use bounds(k) "
             "or within(tolerance)"

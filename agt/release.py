@@ -250,7 +250,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         mechanism: Mechanism | LaplaceMean,
         terms: ReleaseTerms,
     ) -> "LabelRelease":
-        """Return a release of labels for queries, after judging what may be claimed of them.
+        """Return a release of labels for queries, with the guarantee that may be claimed.
 
         Nothing private is computed, and nothing is paid for yet.
 
@@ -423,7 +423,7 @@ class NumberRelease(Release[int]):
     def judged(
         cls, model: Model, features: np.ndarray, mechanism: CertifiedQuantile, terms: ReleaseTerms
     ) -> "NumberRelease":
-        """Return a release of one number about queries, after judging what may be claimed of it.
+        """Return a release of one number about queries, with the guarantee that may be claimed.
 
         Nothing private is computed, and nothing is paid for yet.
 
@@ -498,7 +498,7 @@ class WeightsRelease(Release[ReleasedWeights]):
     def judged(
         cls, model: Model, mechanism: WeightsMechanism, terms: ReleaseTerms
     ) -> "WeightsRelease":
-        """Return a release of a model's weights, after judging what may be claimed of them.
+        """Return a release of a model's weights, with the guarantee that may be claimed.
 
         Every condition of the privacy proof is required, under either accounting. Nothing private
         is computed, and nothing is paid for yet.
@@ -573,7 +573,7 @@ class ConstantsRelease(Release[TableConstants]):
         conditions: Sequence[Condition],
         terms: ReleaseTerms,
     ) -> "ConstantsRelease":
-        """Return a release of a table's constants, after judging what may be claimed of them.
+        """Return a release of a table's constants, with the guarantee that may be claimed.
 
         Args:
             values: the private values of the table.

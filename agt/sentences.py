@@ -479,7 +479,7 @@ def unit_meaning(table: UnitTable, population_unit: str) -> str:
 
 
 def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
-    """Return the sentence on what the user declared by admitting tables to a ledger.
+    """Return a sentence with the declarations that a user makes by admitting tables to a ledger.
 
     It names no digest, because it becomes a part of claims, which are published.
 

@@ -56,7 +56,7 @@ def fill(template: str, values: Mapping[str, Any], names: SettingNames = KEYS) -
 
 
 def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any]) -> None:
-    """Refuse other values than those that the templates of a code take together.
+    """Check that a message has exactly the values that the templates of its code use.
 
     Raises:
         ValueError: a value is missing, unknown or of another type.
@@ -75,7 +75,7 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
 
 
 def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
-    """Add templates to those of a room.
+    """Add templates of sentences to the known ones, whose codes must all differ.
 
     Raises:
         ValueError: there is a sentence of that code already.

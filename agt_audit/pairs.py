@@ -66,8 +66,7 @@ class LabellingPair:
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
     ) -> np.ndarray:
-        """Return queries at which the labels or the evidence of the two models are likely to
-        differ.
+        """Return queries at which labels or evidence of the two models probably differ.
 
         None are returned if the mechanism adds noise to vote counts of more than two classes.
         """

@@ -286,7 +286,7 @@ def public_rows(rows_name: str, dataset: Dataset, source: DataSource) -> Records
 
 
 def describe_public_rows(rows_name: str) -> str:
-    """Return what claims say of public rows, such as "the public test rows".
+    """Return the phrase by which claims name public rows, such as "the public test rows".
 
     Args:
         rows_name: ``test`` or ``train``: the public records of that split; else the path of a file,
@@ -412,13 +412,14 @@ def _is_known_kind(dataset: Mapping[str, Any]) -> bool:
 
 
 def _declared_settings(part: str, settings: Any) -> Any:
-    """Return what of a part of a configuration a declaration is about.
+    """Return the settings of one part of a configuration that a declaration covers.
 
-    The declaration itself, where files lie, and what training does not read are left out.
+    Not covered are the declaration itself, the locations of files, and settings that training does
+    not read.
 
     Args:
         part: one of ``CONFIGURATION_PARTS``.
-        settings: the value of the part; what is not a mapping is returned as it is.
+        settings: the value of the part. If it is no mapping, it is returned unchanged.
     """
     if not isinstance(settings, Mapping):
         return settings
@@ -455,7 +456,7 @@ def _hash(settings: Any) -> str:
 
 
 def _without_later_settings(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without those that came later and have the value that keeps the old result.
+    """Return settings without newer ones whose value gives the results of earlier versions.
 
     So the hash of settings stays the same when a version of agt adds a setting.
 
@@ -598,7 +599,7 @@ def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> Non
 
 
 def _difference(before: Any, after: Any) -> Any:
-    """Return what has to be set on top of ``before`` to get ``after``.
+    """Return the settings that change the configuration ``before`` into ``after``.
 
     Of two mappings these are the entries that differ; of other values it is ``after``.
     """

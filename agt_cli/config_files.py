@@ -35,7 +35,7 @@ def experiments_dir() -> Path:
 
 
 def experiment_names() -> tuple[str, ...]:
-    """Return the names of the experiments that there are."""
+    """Return the names of all experiments."""
     return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
 
 

@@ -161,7 +161,7 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
 def error_fields(
     error: Exception, config: str, overrides: Sequence[str], verbose: bool
 ) -> dict[str, Any]:
-    """Return what --json prints about an error.
+    """Return the entries that --json prints about an error.
 
     Args:
         error: what a command raised.

@@ -94,7 +94,7 @@ class OwnNetwork:
 
     @property
     def _function_to_name(self) -> str:
-        """The function that was named; where it cannot be used, the one to use instead."""
+        """The name of the user's function; if that function cannot be used, one to use instead."""
         functions = self._functions
         if self.function in functions or (self.function and self._may_be_defined):
             return self.function
@@ -225,7 +225,7 @@ class OwnNetwork:
         return [argument.arg for argument in (*statement.args.args, *statement.args.kwonlyargs)]
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the name, the module and the function, a sentence each."""
+        """Yield a sentence for each problem with the name, the module or the function."""
         _, names = self._folder_and_names
         unusable = next((name for name in names if not name.isidentifier()), None)
         if unusable is not None:
@@ -256,7 +256,7 @@ class OwnNetwork:
         yield from self._problems_of_function()
 
     def _problems_of_function(self) -> Iterator[str]:
-        """Yield what is wrong with the function, by the text of its module."""
+        """Yield a sentence for each problem with the function that its module's text shows."""
         if isinstance(self._tree, SyntaxError):
             yield f"{self.file}, line {self._tree.lineno}, is not valid Python ({self._tree.msg})"
             return

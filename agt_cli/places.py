@@ -38,7 +38,7 @@ LOG_OF_REQUESTS = "unlearning/log.jsonl"
 
 
 def check_named_files(command: str, typed: Mapping[str, str]) -> None:
-    """Raise ConfigError or DataMissing where what a setting names is not there.
+    """Raise ConfigError or DataMissing if a file or folder that a setting names does not exist.
 
     Args:
         command: its name.
@@ -219,7 +219,7 @@ def check_answers(path: Path) -> None:
 
 
 def check_ledger_file(command: str, settings: Mapping[str, str]) -> None:
-    """Raise ConfigError where a ledger is not there, or a new one has no place.
+    """Raise ConfigError if a ledger does not exist, or a new one cannot be created at its path.
 
     Args:
         command: its name.
@@ -271,7 +271,7 @@ def check_head_folder(head: str) -> None:
 
 
 def check_run(command: str, folder: Path, settings: Mapping[str, str]) -> None:
-    """Raise ConfigError or DataMissing where a run, or what is asked of it, is not there.
+    """Raise ConfigError or DataMissing if a run, or a file of it that is needed, is missing.
 
     Args:
         command: its name.
@@ -372,7 +372,7 @@ def nothing_requested(folder: Path) -> ConfigError:
 
 
 def no_file_of_ids(path: str) -> DataMissing:
-    """Return the refusal of ids in a file that is not there; ids themselves are not repeated."""
+    """Return the error for a file of ids that does not exist; the message repeats no id."""
     shown = "..." if "," in path or ";" in path else path
     return DataMissing(
         f"ids={shown}: there is no file of this name, and {IDS_NEED_A_FILE}. Without a file, "

@@ -395,7 +395,7 @@ class Sweep:
         self.threads = threads_per_job(at_once)
 
     def _run(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
-        """Launch jobs in batches, and launch those again that a broken launcher did not start.
+        """Launch jobs in batches; launch again the jobs that a broken launcher did not start.
 
         Args:
             jobs: the jobs to run.

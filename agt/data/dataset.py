@@ -165,7 +165,7 @@ class Dataset:
 
     @cached_property
     def mark(self) -> str:
-        """``digest``, or a hash of the same that takes little time if features are held as codes.
+        """``digest``; or, if features are held as codes, a hash of the records that is faster.
 
         It names the data of a training that may be killed before the digest is known.
         """
@@ -194,12 +194,12 @@ class Dataset:
 
     @property
     def _digested(self) -> tuple[Records, ...]:
-        """The records that ``digest`` is of, in this order."""
+        """The sets of records that ``digest`` covers, in this order."""
         pretrain = (self.pretrain,) if self.pretrain else ()
         return (self.train, self.test, *pretrain)
 
     def _digest_now(self) -> str:
-        """Return the digest of the records as they are in memory, or in mapped files, now."""
+        """Compute the digest from the records' present content, in memory or in mapped files."""
         return fingerprint(*self._digested)
 
     def check_unchanged(self) -> None:

@@ -47,7 +47,7 @@ _SHOWN_CHARACTERS = 40
 
 
 def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
-    """Raise DataError if what is called csv is visibly another format.
+    """Raise DataError if the first bytes of a csv file show that it has another format.
 
     Args:
         path: the file, for messages.

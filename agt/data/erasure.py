@@ -119,7 +119,7 @@ def without(loaded: Dataset, erased: np.ndarray, constants: Evidence) -> Dataset
 
 
 def _untouched_fact(constants: Evidence, same_constants: bool) -> Fact:
-    """Return the fact that an erasure does not change the other records.
+    """Return the fact whether erasing records leaves the features of all other records the same.
 
     Args:
         constants: the facts about the constants that make features.

@@ -542,7 +542,7 @@ class Book:
         self.lasting_hashes[entry.number] = entry.hash
 
     def _apply_declaration(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a declaration has a sentence, and add what it is about to ``declared``.
+        """Check an entry that declares something about another ledger, and record that ledger.
 
         Raises:
             AlteredLedger: it has no sentence.
@@ -560,7 +560,7 @@ class Book:
         self.lasting_hashes[entry.number] = entry.hash
 
     def _apply_checkpoint(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a checkpoint records what the entries before it add up to.
+        """Check that a checkpoint contains the state that follows from the entries before it.
 
         Debits that cannot get answers any more are removed from ``debits``, and the batches since
         the checkpoint before are replaced by one batch.

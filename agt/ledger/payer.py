@@ -355,7 +355,7 @@ class LedgerPayer:
         )
 
     def _charge(self, charged: Charged) -> Charge:
-        """Return the charge that the ledger's debit records for what is released."""
+        """Return the charge for a release, which the ledger's debit records."""
         table = self.people.table
         return Charge(
             guarantee=charged.guarantee,

@@ -353,7 +353,7 @@ def _check_listed_head_is_lost(path: Path) -> None:
 
 
 def _list_ledger(ledger: Ledger, console: Console) -> None:
-    """Put a ledger on the list of those that were used here, and warn if that is not possible.
+    """Add a ledger to the user's list of ledgers, and warn if that is not possible.
 
     Raises:
         CheckError: as ``put_on_list``.

@@ -113,7 +113,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
 def _summarise(
     answered: Answered, scoring: Scoring, training: Sequence[str], trained: _Trained
 ) -> Summary:
-    """Return what was found out, and what is proposed.
+    """Return the summary of ``agt start``: scores, the planned releases and the proposed command.
 
     Args:
         scoring: how answers are scored.
@@ -229,7 +229,7 @@ def _print_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
 
 
 def _train(settings: StartSettings, training: Sequence[str], console: Console) -> _Trained:
-    """Do what ``agt train`` does with these words, in a record of its own."""
+    """Train with these settings as ``agt train`` does, and write a separate run folder."""
     folder_settings = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
     ]

@@ -542,7 +542,7 @@ def _check_seed_exists(record: RunRecord, settings: RunSettings) -> None:
 
 
 def _surroundings(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
-    """Return what the bits of a result depend on besides the settings: data, code, libraries."""
+    """Return the data, code and libraries on which the bits of a result depend."""
     user_code = None
     with suppress(AgtError):  # code that is not in a file has no digest
         user_modules = [

@@ -119,7 +119,7 @@ class TrainingIndex:
 
 
 def query_warning(run: Run, inputs: Path, queries: Records, source: DataSource) -> str | None:
-    """Return what the data owner should know of queries that are training records.
+    """Return a warning for the data owner if some queries are training records; None: none is.
 
     Args:
         run: the finished training run.
@@ -146,7 +146,7 @@ def query_warning(run: Run, inputs: Path, queries: Records, source: DataSource) 
 
 
 def training_table_sentence(inputs: Path) -> str:
-    """Return what is said of a file of queries that is the training table."""
+    """Return the sentence for a file of queries that is the training table itself."""
     return (
         f"inputs={inputs} is the training table itself, but the guarantee of a release covers "
         "queries that are independent of the training records: ask about other rows, or leave "

@@ -120,7 +120,7 @@ class Session:
 
     @classmethod
     def opened(cls, request: PredictRequest, lot: int) -> "Session":
-        """Return a session, after judging what may be claimed of its answers.
+        """Return a session with the guarantee that may be claimed of its answers.
 
         Nothing is paid for yet.
 
@@ -244,7 +244,7 @@ class Session:
         return gathered(release.draw(), len(release.features))
 
     def write_spent(self) -> None:
-        """Write to spent.json what was paid for so far, with all ledger entries that paid."""
+        """Write spent.json: the budget that was paid so far, with the ledger entries of it."""
         claim = claim_of_labels(self.labelling.claim, self.lots.reserved, self.terms.delta)
         entry = self.lots.newest.entry
         if entry is not None:
@@ -312,7 +312,7 @@ class Session:
         return {"label": names[0], "stored": stored[0], **remaining}
 
     def _shown_answers(self, labels: np.ndarray) -> list[Any]:
-        """Return what is printed for each label: a class's name, a number, or None.
+        """Return labels as they are printed: names of classes, numbers, or None if missing.
 
         Args:
             labels: [n] int64: the index of a class; or, if the model's members answer with numbers,

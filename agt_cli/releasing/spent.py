@@ -62,7 +62,7 @@ class Spending:
     def of_claim(
         cls, claim: Claim, queries: int, dataset: str, ledger: Mapping[str, Any] | None
     ) -> "Spending":
-        """Return what a release with this claim spends; the other arguments are the attributes."""
+        """Return the content of spent.json for a release with this claim."""
         return cls(
             what=claim.output.value,
             mechanism=claim.mechanism,

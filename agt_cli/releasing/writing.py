@@ -55,7 +55,7 @@ class ReleaseWriter:
     metrics: Mapping[str, Any]
 
     def write(self, drawn: Any, claim: Claim) -> Written:
-        """Write what was drawn into the record.
+        """Write the drawn labels, weights or numbers into the record.
 
         Args:
             drawn: the result of ``draw`` of the release.

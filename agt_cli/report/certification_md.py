@@ -281,7 +281,7 @@ def certify_report(
 
 
 def next_commands(folder: Path, conditions: Sequence[Condition], release: str) -> tuple[str, ...]:
-    """Return the commands that go on from a training run: a release only where one is allowed.
+    """Return the commands to run after a training run; a release only if it is allowed.
 
     Args:
         folder: the training run's folder.

@@ -482,7 +482,7 @@ def wrap_text(text: str, inches: float) -> str:
 
 
 def draw_headline(figure: Figure, finding: str, about: str) -> None:
-    """Write above the axes what the figure shows, and what it is of.
+    """Write the figure's finding and its title above the axes.
 
     Both are drawn as text, even if they contain signs of TeX.
     """
@@ -817,7 +817,7 @@ def _draw_reference_lines(axes: Axes, noise_free: float, majority: float) -> Non
 def panels_in_order(
     panels: list[tuple[Any, pd.DataFrame]], order: Sequence[str]
 ) -> list[tuple[Any, pd.DataFrame]]:
-    """Return panels in this order of their names; as they came, where it is empty."""
+    """Return panels sorted by an order of their names; if the order is empty, unchanged."""
     if not order:
         return panels
     panel_by_name = dict(panels)

@@ -215,7 +215,7 @@ def exact_finding(
 
 
 def _is_claim_met(claimed: float | None, found: float | None, loss: bool) -> bool:
-    """Return whether a measured number agrees with the claimed one, or one of them is not known.
+    """Return whether a measured number agrees with a claimed one; True if either is unknown.
 
     Args:
         claimed: the claimed number.

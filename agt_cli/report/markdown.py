@@ -171,7 +171,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """The finding, and what to do about it."""
+        """The result of the check as a sentence, and what to do about a problem."""
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
     def as_json(self) -> dict[str, str]:

@@ -364,7 +364,7 @@ class ModelQuality(ABC):
     @property
     @abstractmethod
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics for all records; those that are not known are left out."""
+        """The metrics over all records by name, without those that are unknown."""
 
     @abstractmethod
     def section(self) -> list[str]:
@@ -535,7 +535,7 @@ class Quality(ModelQuality):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics for all records; those that are not known are left out."""
+        """The metrics over all records by name, without those that are unknown."""
         metrics: dict[str, float | int | str] = {**metrics_of_rates(self.rows)}
         metrics["constant"] = int(self.constant)
         if self.verdict:

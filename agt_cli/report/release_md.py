@@ -80,7 +80,7 @@ PUBLISHED_FILES = {"measure": "`dataset.yaml`"}
 
 
 def publish_headline(publishable: str | None, *, answers_from_release: bool) -> str:
-    """Return what may be published, and what repeating the command costs, in bold.
+    """Return the headline, in bold: which files may be published, and the cost of repeating.
 
     Args:
         publishable: what the guarantee covers; None: nothing may be published.

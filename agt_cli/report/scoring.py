@@ -86,11 +86,11 @@ class Scoring(ABC):
 
     @abstractmethod
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
-        """Return the scores of answers [n] to queries with these labels [n], one for each key."""
+        """Return the score for each of ``keys``, of answers [n] to queries with labels [n]."""
 
     @abstractmethod
     def constant(self, labels: np.ndarray) -> tuple[str, Any]:
-        """Return the name of the best constant answer to queries with these labels, and itself.
+        """Return the name and the value of the best constant answer to queries with these labels.
 
         Args:
             labels: [n] the true labels.
@@ -176,7 +176,7 @@ class Scoring(ABC):
         return self.words(score)
 
     def legend(self, labels: np.ndarray) -> str:
-        """Return what a reader of a table of scores needs to know of these labels; empty: nothing.
+        """Return a note for a table of scores on records with these labels; empty: none is needed.
 
         Args:
             labels: [n] the true labels.
@@ -184,7 +184,7 @@ class Scoring(ABC):
         return ""
 
     def warning(self, answers: np.ndarray, labels: np.ndarray) -> str:
-        """Return what the first score of these answers hides; empty: nothing.
+        """Return a warning on errors that a model's first score hides; empty: there are none.
 
         Args:
             answers: [n] those of a model.

@@ -71,7 +71,7 @@ def privacy_sentence(conditions: Sequence[Condition]) -> str:
 
 
 def _privacy_answer(conditions: Sequence[Condition]) -> str:
-    """Return yes or no, and on which conditions it depends, for a table of facts."""
+    """Return whether a privacy guarantee is possible, with the conditions that decide it."""
     failed = [condition for condition in conditions if not condition.held]
     if failed:
         return Markdown(f"**No.** {capitalize_first(_describe_failed(failed))}")
@@ -107,7 +107,7 @@ def _describe_requirements(conditions: Sequence[Condition]) -> str:
 
 
 def unmet_condition_lines(conditions: Sequence[Condition]) -> list[str]:
-    """Return lines for the console: what a privacy claim still needs, or why there can be none.
+    """Return lines for the console on the conditions of a privacy guarantee that are not met.
 
     Returns:
         Nothing where every condition holds. If the relation is not symmetric (condition g), only

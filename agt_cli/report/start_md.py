@@ -160,7 +160,7 @@ class ProposedConstant:
 
     @property
     def sentence(self) -> str:
-        """The name with what was declared; of dates, what the end of the range means as well."""
+        """The name and the declared range or list; for dates, also what the range's end means."""
         line = f"{self.name}: {self.words}"
         if self.is_date:
             line += (
@@ -193,7 +193,7 @@ class ProposedConstants:
 
     @property
     def heading(self) -> str:
-        """What was declared, and what to do before a release; empty: nothing was."""
+        """A sentence on the constants declared public, and on what to check; empty: none are."""
         if not self.proposed and self.size is not None:
             return (
                 "The size that you declared public was computed from the rows, as every claim will "
@@ -217,7 +217,7 @@ class ProposedConstants:
 
     @property
     def items(self) -> Iterator[str]:
-        """Yield each of them in a few words; of very many ranges and lists, the first ones."""
+        """Yield a sentence for each proposed constant; of many ranges, for the first ones only."""
         shown = self.proposed[:MAX_CONSTANTS]
         for constant in shown:
             yield constant.sentence
@@ -389,7 +389,7 @@ def start_report(summary: Summary, folder: Path) -> str:
 
 
 def _constants(constants: ProposedConstants) -> list[Any]:
-    """Return the section about what was declared public as it was proposed; empty: nothing was."""
+    """Return the section about constants that were declared public as proposed; empty: none."""
     if not constants.heading:
         return []
     items = [escape_markdown(item) for item in constants.items]

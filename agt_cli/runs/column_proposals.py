@@ -57,7 +57,7 @@ _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 def propose_columns(
     columns: ColumnReader, values_by_column: Mapping[str, ColumnValues], options: ColumnOptions
 ) -> list[Column]:
-    """Return what each column holds and what is proposed for it, in the order of the file.
+    """Return a description of each column with the proposed settings, in the order of the file.
 
     Args:
         columns: of the file.
@@ -121,7 +121,7 @@ def _dropped_column(name: str) -> Column:
 def _propose_column(
     columns: ColumnReader, values: ColumnValues, rows: int, options: ColumnOptions
 ) -> Column:
-    """Return what a column holds, and what is proposed for it.
+    """Return a description of a column, with the settings that are proposed for it.
 
     Args:
         columns: of the file.
@@ -160,7 +160,7 @@ def _propose_column(
 
 
 def _describe_values(values: ColumnValues, options: ColumnOptions) -> Column:
-    """Return a column with what its values show whatever is proposed for it.
+    """Return a column with the properties of its values that do not depend on any proposal.
 
     Args:
         values: the column's values.
@@ -457,7 +457,7 @@ def _reason_not_read_as_numbers(columns: ColumnReader, values: ColumnValues) -> 
 
 
 def format_remedy(values: ColumnValues, word: str) -> str:
-    """Return what to give, depending on which number a word means that several formats read."""
+    """Return which formats to declare, if several formats read a word as different numbers."""
     choices = []
     for form in values.possible_formats:
         setting = format_setting(values.name, form)

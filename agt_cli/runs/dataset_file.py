@@ -338,7 +338,7 @@ def repeated_rows(inspection: Inspection) -> str:
 
 
 def describe_proposal(column: Column, inspection: Inspection, *, id_permanent: bool = False) -> str:
-    """Return a short text on what is proposed for a column.
+    """Return a short text on the settings that are proposed for a column.
 
     Args:
         id_permanent: True: ids that look like row numbers were declared to be permanent.

@@ -86,7 +86,7 @@ class Encoder(Protocol):
     """
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """Return what the head sees of records [n, ...], as [n, d]."""
+        """Return the features [n, d] that the head gets of records [n, ...]."""
 
     def encode(self, dataset: Dataset) -> Dataset:
         """Return the data set as the encoder sees it."""
@@ -500,7 +500,7 @@ def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> N
 
 
 def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords | None:
-    """Return what a finished run stored about its data; None: the run is too old to have stored it.
+    """Return the facts about its data that a finished run stored; None: the run is too old.
 
     Args:
         finished: the run.

@@ -82,7 +82,7 @@ def describe_ways(
     unit_name: str,
     measures_first: bool,
 ) -> list[str]:
-    """Return the three ways to go on: weights, answers one by one, and certificates.
+    """Return sentences on the three options: released weights, single answers, certificates.
 
     The sentences say what is expected of a way, which depends on private rows, so they are for the
     data owner alone.
@@ -118,7 +118,7 @@ def describe_ways(
 
 
 def _describe_weights(release: PlannedRelease, planned: Plan, scoring: Scoring) -> str:
-    """Return what is expected of the answers of released weights.
+    """Return a sentence on the expected score of labels from released weights.
 
     It is said where they would gain less than half of what the model without noise gains over a
     constant answer.

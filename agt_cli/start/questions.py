@@ -120,7 +120,7 @@ def _column_line(column: Column) -> str:
 
 
 def _column_words(column: Column) -> Iterator[str]:
-    """Yield what a column holds, in few words."""
+    """Yield short descriptions of a column's values."""
     if column.kind == "dropped":
         yield "dropped"
     elif column.values and len(column.values) <= FEW_VALUES:
@@ -226,7 +226,7 @@ def looks_like_row_numbers(inspection: Inspection) -> str:
 
 
 def _questions_about_numbers(inspection: Inspection) -> dict[str, Question]:
-    """Return what is asked about a label of numbers, as ``questions`` does.
+    """Return the questions about labels that are numbers, by the setting that answers each.
 
     The smallest and the largest label are shown as private values, and are not proposed.
     """

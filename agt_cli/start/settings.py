@@ -76,7 +76,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
     @property
     def id_column(self) -> str | None:
-        """The column that was said to name each person for good; None: none was."""
+        """The column whose ids are declared to name the same person permanently; None: none is."""
         return None if self.id == NONE else self.id
 
     @property
@@ -241,7 +241,7 @@ class Answered:
         return [key for key in open_questions if key not in AT_A_TERMINAL]
 
     def with_answer(self, key: str, answer: str) -> "Answered":
-        """Return a copy with one more answer; the table is read again where this changes it.
+        """Return a copy with one more answer; the table is read again if that is needed.
 
         Args:
             key: the setting that the answer is for.

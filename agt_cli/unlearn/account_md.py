@@ -165,7 +165,7 @@ def _answered_meanwhile(waiting: Waiting) -> str:
 
 
 def _earlier_counts(earlier: Sequence[Earlier]) -> str:
-    """Return how many earlier results may be relied on, and how many of their answers."""
+    """Return a clause on how many earlier results, and answers of them, are still valid."""
     if not earlier:
         return "no earlier answers were found in the folders next to the run"
     partly_valid = [result for result in earlier if result.answers_standing and result.answers_void]

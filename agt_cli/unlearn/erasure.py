@@ -171,11 +171,11 @@ class NothingErased:
 
     @property
     def _kind_of_ids(self) -> str:
-        """What was looked for, in parentheses; empty: the dataset has no setting that says it."""
-        by = self.request.by
+        """What the ids of the request name, in parentheses; empty: no setting says it."""
+        id_kind = self.request.by
         dataset = self.run.config["dataset"]
-        if dataset.get(by) is not None:
-            return f" (ids of the column '{dataset[by]}', dataset.{by})"
+        if dataset.get(id_kind) is not None:
+            return f" (ids of the column '{dataset[id_kind]}', dataset.{id_kind})"
         if "id" in dataset and dataset["id"] is None:
             # An id of a column may look like such a hash, and cannot be found here.
             return " (hashes of the content of records, dataset.id=null, and no ids of a column)"

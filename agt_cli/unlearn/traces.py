@@ -553,7 +553,7 @@ def _remarks_on_found(values: Mapping[str, Mapping[str, Value]]) -> Iterator[Rem
 
 
 def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iterator[Remark]:
-    """Yield what the runs with an index answered, the traces first.
+    """Yield remarks on the searches of runs with an index of records, traces first.
 
     Args:
         targets: the erased records.

@@ -577,15 +577,15 @@ def _plain(conditions: Sequence[Condition]) -> Any:
 
 
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
-    """Raise Broken if a record claims a condition more strongly than what it was made from.
+    """Raise Broken if a record claims a condition more strongly than the folder it was made from.
 
     That is the case if its status is stronger, or if the status is the same but a declaration that
     it relies on is missing.
 
     Args:
         record: the record that is checked.
-        conditions: the conditions of what it was made from.
-        source: what it was made from, for messages.
+        conditions: the conditions of the folder that the record was made from.
+        source: a name of that folder for messages, such as "the training run".
     """
     for origin, recorded in zip(conditions, record.conditions, strict=False):
         letter = recorded.letter
