@@ -350,8 +350,8 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     If it started none, this process works alone.
 
     Args:
-        timeout: the number of seconds after which a process that does not answer counts as lost. A
-            process that ended is noticed at once.
+        timeout: the number of seconds after which a process that does not answer is treated as
+            lost. A process that ended is noticed at once.
 
     Raises:
         ConfigError: some of torchrun's variables are missing, or are not valid numbers.

@@ -28,7 +28,8 @@ _VALID_BUDGET = {"eps": 1.0, "mu": 1.0, "delta": 1e-5}
 class NoiseLaw(Enum):
     """The distribution of a release, which determines the attack of ``agt audit weights``.
 
-    From the distribution, an audit computes how well two neighbouring datasets can be told apart.
+    From the distribution, an audit computes how well two neighbouring datasets can be
+    distinguished.
     """
 
     ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"

@@ -215,7 +215,7 @@ def neighbours(relation: str, edit: str) -> str:
 
 
 def spent_note(output: str) -> str:
-    """Return the sentence in spent.json that says that the release counts as spent budget.
+    """Return the sentence in spent.json that says to treat the budget of the release as spent.
 
     Args:
         output: labels, weights, a number or constants.
@@ -456,7 +456,7 @@ def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a name as it is, or with escapes if it has characters that cannot be printed."""
+    """Return a name unchanged, or with escapes if it has characters that cannot be printed."""
     return text if text.isprintable() else ascii(text)
 
 

@@ -1,7 +1,7 @@
 """Typed, frozen settings, which are checked once when they are built.
 
 ``ComputeConfig`` changes speed alone; certificates depend on all other settings. The settings of a
-kind of certificate are in a file of its own (agt/models/kind.py).
+kind of certificate are in a separate file (agt/models/kind.py).
 
 What is wrong with settings is said in agt/setting_mistakes.py. Classes of settings are also the
 forms of documents (agt/documents.py).

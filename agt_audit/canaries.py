@@ -5,7 +5,7 @@
   orthogonal, so that none changes another's score.
 * An **input canary** is a record, whose gradient the network computes.
 
-Each canary is a unit of its own, whose id decides its batch.
+Each canary is a separate unit, whose id decides its batch.
 """
 
 from collections.abc import Callable, Mapping

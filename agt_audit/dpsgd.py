@@ -260,7 +260,7 @@ def _one_run_bounds(
 
     Args:
         trainer: the run's training, with its claim.
-        canaries: the canaries, each of which is used by a coin of its own.
+        canaries: the canaries, each of which is used by a separate coin.
         seed: of the coins.
         confidence: the probability with which each bound holds.
     """

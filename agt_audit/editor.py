@@ -177,7 +177,7 @@ class Editor:
         edits = edits_of(self.attack.relation)
         if repeat_last:
             edits = tuple(edit for edit in edits if ADDS_A_UNIT & {*edit}) or edits
-        # Edits are collected anew, because all changes of one k share one description.
+        # Edits are collected again, because all changes of one k share one description.
         edited = replace(neighbour, distance=neighbour.distance + 1, edits=())
         for kind in edits[self.rng.integers(len(edits))]:
             edited = self._edit(kind, edited, target, repeat_last)
@@ -269,7 +269,7 @@ class Editor:
         change the model in one direction. Otherwise it is drawn.
 
         Args:
-            neighbour: the dataset to edit; it is not changed. It is returned as it is if all its
+            neighbour: the dataset to edit; it is not changed. It is returned unchanged if all its
                 private units were edited.
             target: the query whose label the edit tries to change.
         """
@@ -500,7 +500,7 @@ class Editor:
         Args:
             rows: the unit's rows.
             name: the only candidate; None: ``NAME_CANDIDATES`` names that no unit has.
-            keep_features: features must stay as they are. It has no effect here, where features
+            keep_features: features must stay unchanged. It has no effect here, where features
                 always stay; it is for subclasses whose names are hashes of the features, which
                 change features in order to change names (the tests' adversary does).
         """

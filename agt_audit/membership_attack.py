@@ -180,7 +180,7 @@ def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
     Args:
         phi: [n] the target model's confidences.
         reference: shadow models; of a record that all of them were trained on, the mean
-            probability counts as 0.
+            probability is replaced by 0.
     """
     is_without = ~reference.included
     models_without = np.maximum(is_without.sum(axis=0), 1)

@@ -204,7 +204,7 @@ NOTES = (
     "a certified record must get the same label if only its person is left out of training: "
     "`agt audit certificate` tests this claim, which this audit does not",
 )
-QUARTER = 0.25  # the smallest estimate that counts as large
+QUARTER = 0.25  # the smallest estimate that is called large
 
 
 @schema

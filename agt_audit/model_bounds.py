@@ -420,7 +420,7 @@ def flips_to_rival(
     """Search for flips of training labels after which a member answers ``rival``.
 
     The labels with the largest gain of the rival on the leading class are flipped until it is past
-    that class; then the scores are computed anew, until the rival leads.
+    that class; then the scores are computed again, until the rival leads.
 
     Args:
         influence: [n] integers, what each record adds to the score of its class.

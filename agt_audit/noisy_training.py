@@ -63,7 +63,7 @@ class NoisyTraining:
         problem: the run's problem, with the records that every training has.
         plan: the noise that the run claims to add.
         seed: the noise of the first training follows from this seed, that of the next from the
-            next seed (for tests); None: noise is drawn anew by the operating system's randomness,
+            next seed (for tests); None: noise comes from the operating system's randomness,
             as in ``agt train``.
     """
 
@@ -133,7 +133,8 @@ class NoisyTraining:
         """Return the noise of one training: step -> name of a parameter -> the noise to add.
 
         Args:
-            seed: from which the noise follows; None: it is drawn anew.
+            seed: from which the noise follows; None: it comes from the operating system's
+                randomness.
         """
         parameters = {name: p.detach() for name, p in self.module.named_parameters()}
         run_seed = noise_seed(replace(self.config, seed=seed))

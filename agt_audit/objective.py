@@ -56,7 +56,7 @@ class ProblemPair:
 
     @classmethod
     def on_line(cls, shape: ProblemConstants, records: int, rows: int = 1) -> "ProblemPair":
-        """Return a made-up problem with equal records, and the same with a unit added.
+        """Return a synthetic problem with equal records, and the same with a unit added.
 
         All records have 1 as their first feature, and 0 as all others, so they lie on one line.
 

@@ -154,7 +154,7 @@ def risks(audit: Audit, question: str) -> list[str]:
 
 
 def rounded_cell(cell: object) -> object:
-    """Return a cell of a table as it is, but a float rounded to four significant digits."""
+    """Return a cell of a table unchanged, but a float rounded to four significant digits."""
     return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
 

@@ -49,7 +49,7 @@ class RecordedRandomness(ObservedRandomness):
         return answer
 
     def words(self, n: int) -> np.ndarray:
-        """Return random words as ``Randomness`` does, recorded as a draw of their own.
+        """Return random words as ``Randomness`` does, recorded as a separate draw.
 
         Words that another draw uses come from the source directly, and are not recorded.
         """

@@ -72,14 +72,14 @@ from agt_audit.kind_settings import SelftestSettings
 from agt_audit.label_pairs import (
     NeighbourPair,
     Side,
-    audit_made_up_pairs,
     audit_pair,
+    audit_synthetic_pairs,
     exact_loss,
     table_finding,
 )
 from agt_audit.neighbours import retrained
 from agt_audit.noisy_training import NoisyTraining
-from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
+from agt_audit.numbers import SumPair, audit_synthetic_sums, drawn_finding
 from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found
 from agt_audit.pairs import LabellingPair, between_roots, choose_query, similar_queries
@@ -109,8 +109,8 @@ def first_violated(findings: Iterable[Finding]) -> Finding:
     return max(findings, key=lambda finding: finding.violated)
 
 
-def made_up_records(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return made-up features [n, 3], and labels [n]: is the first feature plus noise above 0?
+def synthetic_records(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return synthetic features [n, 3], and labels [n]: is the first feature plus noise above 0?
 
     Args:
         seed: of the features and of the noise.
@@ -208,7 +208,7 @@ def gap_of_the_grid(seed: int) -> Finding:
 
     So one record can change the distance by 50. The finding is one from draws.
     """
-    findings, _ = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
+    findings, _ = audit_synthetic_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
     _, *drawn = findings
     return first_violated(drawn)
 
@@ -322,7 +322,7 @@ def audit_released_labels(seed: int, draws: float = 2.0, confidence: float = 0.9
         draws: the epsilon with which labels are drawn; 1 is sound.
         confidence: of the bound.
     """
-    features, labels = made_up_records(seed, 120)
+    features, labels = synthetic_records(seed, 120)
     rng = np.random.default_rng(seed)
     model = train_small_model(features, labels)
     other = retrained(model.problem, without(model.problem.dataset.train, np.array([3])))
@@ -419,7 +419,7 @@ def audit_drawn_sums(
     touches: int = 1,
     trials: int = 1000,
 ) -> Finding:
-    """Audit draws of a made-up sum of two members, on two neighbouring datasets.
+    """Audit draws of a synthetic sum of two members, on two neighbouring datasets.
 
     Args:
         seed: of the draws.
@@ -444,7 +444,7 @@ def train_numbers(
         labels: the labels, which records have in turn.
         settings: further arguments of ``agt.fit``.
     """
-    x, _ = made_up_records(seed, count)
+    x, _ = synthetic_records(seed, count)
     y = np.resize(labels, count)
     declared = Declared(size=count, features=True, settings=True)
     weak_regularisation = {"name": "votes", "strength": 1e-4}
@@ -497,10 +497,10 @@ def replay_numbers(
 
 
 def audit_private_numbers(seed: int, **settings: Any) -> Finding:
-    """Sound: private numbers as agt releases them, of made-up sums and of small models."""
-    made_up, _ = audit_made_up_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE))
+    """Sound: private numbers as agt releases them, of synthetic sums and of small models."""
+    synthetic, _ = audit_synthetic_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE))
     trained = [replay_numbers(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)]
-    return first_violated((*made_up, *trained))
+    return first_violated((*synthetic, *trained))
 
 
 # -- certificates
@@ -596,13 +596,13 @@ def train_boxes(
     """Train a model with boxes, by default for one step.
 
     Args:
-        seed: of made-up records.
-        x: [n, ...] features; None: records are made up.
-        y: [n] labels; None: records are made up.
+        seed: of synthetic records.
+        x: [n, ...] features; None: records are synthetic.
+        y: [n] labels; None: records are synthetic.
         settings: further arguments of ``agt.fit``.
     """
     if x is None or y is None:
-        x, y = made_up_records(seed, 40, 0.3)
+        x, y = synthetic_records(seed, 40, 0.3)
     given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
     network = train_small_model(x, y, **given).boxed_network
     assert network is not None
@@ -651,8 +651,8 @@ def make_flawed(kind: type[T], sound: object, **flaw: Any) -> T:
 
 
 def train_head(seed: int, **settings: Any) -> LinearModel:
-    """Train a linear head on made-up records; ``settings`` are those of ``agt.fit``."""
-    head = train_small_model(*made_up_records(seed, 60), **settings).linear_head
+    """Train a linear head on synthetic records; ``settings`` are those of ``agt.fit``."""
+    head = train_small_model(*synthetic_records(seed, 60), **settings).linear_head
     assert head is not None
     return head
 
@@ -679,7 +679,7 @@ def audit_one_more_edit(seed: int, kind: type[LinearModel] = OneMoreEdit) -> Fin
         seed: of the data and of the audit.
         kind: the class of heads with the flaw; ``LinearModel`` itself is sound.
     """
-    model = make_flawed(kind, train_small_model(*made_up_records(seed, 600)).linear_head)
+    model = make_flawed(kind, train_small_model(*synthetic_records(seed, 600)).linear_head)
     return audit_claim(model, seed, CERTIFIED_LABELS, replace(NO_NEIGHBOURS, units=20))
 
 
@@ -835,7 +835,7 @@ def adaptive_requests() -> Attack:
 
 @dataclass
 class MeanModel:
-    """A model whose weights are the mean of made-up records, released with Gaussian noise.
+    """A model whose weights are the mean of synthetic records, released with Gaussian noise.
 
     Unlearning removes records from the mean. The defaults are sound.
 
@@ -878,7 +878,7 @@ class MeanModel:
         Args:
             rows: the rows that are left out.
             scale: the standard deviation of the noise, divided by the claimed one.
-            noise: [WIDTH] the noise of the release; None: it is drawn anew.
+            noise: [WIDTH] the noise of the release; None: new noise is drawn.
         """
         values = np.delete(self.x, rows, axis=0).mean(axis=0)
         if not self.noisy:

@@ -131,7 +131,7 @@ class Pool:
         """
         hashes = keyed_hash(self.records.units, f"shadow/{config.seed}")
         pairs = config.models // 2
-        # the highest bit of a hash that is mixed anew for each pair is a fair coin
+        # the highest bit of a hash of each pair is a fair coin
         coins = np.array([remix(hashes, pair) >> np.uint64(63) == 1 for pair in range(pairs)])
         return np.stack([coins, ~coins], axis=1).reshape(config.models, len(self))
 
@@ -401,7 +401,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, key_folder: 
 
 
 def _half_of(pool: Pool, side: np.ndarray) -> Records:
-    """Return the records that one model is trained on, with features in memory of their own.
+    """Return the records that one model is trained on, with features in separate memory.
 
     The copy is aligned, because results of training may depend on the alignment to the last bit.
 

@@ -17,8 +17,8 @@ Formal guarantees
       docs/proofs/attack_bounds.md).
     * Isotropic Gaussian noise has the same law along every direction of length 1, so one number is
       drawn for each release.
-    * That noise is drawn anew is no part of these draws: ``_test_noise`` tests the noise that was
-      in fact served.
+    * These draws do not show that each state has new noise: ``_test_noise`` tests the noise that
+      was in fact served.
 
 Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [004].
 """
@@ -338,7 +338,8 @@ def _comparison_sentence(differ: int, compared: int) -> str:
 def _count_differences(unlearned: ModelState, retrained: ModelState) -> tuple[int, int]:
     """Return how many of the unlearned model's answered values differ, and how many there are.
 
-    If the two states have different numbers of values, all values of the larger count as different.
+    If the two states have different numbers of values, all values of the larger are counted as
+    different.
     """
     if unlearned.values.shape != retrained.values.shape:
         size = max(unlearned.values.size, retrained.values.size)
@@ -502,7 +503,7 @@ def _projected_draws(pair: AttackedSides, count: int) -> list[np.ndarray]:
 
 
 def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float) -> Finding | None:
-    """Test that released weights have noise of the claimed size, drawn anew for each state.
+    """Test that released weights have noise of the claimed size, new for each state.
 
     Let z_0, z_1, ... be the noises in units of their claimed standard deviations, in the order in
     which they were drawn, each N(0, I) in d coordinates given all before. Then sum |z_i|^2 is
@@ -564,7 +565,7 @@ def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float)
 def _correlations(noises: Sequence[np.ndarray]) -> list[float]:
     """Return the absolute size of each noise along each earlier one.
 
-    If noise is drawn anew, each is the absolute value of a standard normal number.
+    If each state has new noise, each is the absolute value of a standard normal number.
 
     Args:
         noises: m noises, [d] each, in units of their standard deviations and in the order in which
@@ -588,7 +589,7 @@ def _attacks_text(names: Iterable[str]) -> str:
 
 
 def _without_verdict_if_unproved(finding: Finding, promise: Promise) -> Finding:
-    """Return the finding as it is, or without a verdict if the promise is not proved.
+    """Return the finding unchanged, or without a verdict if the promise is not proved.
 
     A promise that is not proved claims nothing, so no result can contradict it.
 

@@ -192,7 +192,7 @@ def _recipe_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return a configuration whose declaration, if the command line made it, is tied to it.
 
-    A declaration from a file is left as it is.
+    A declaration from a file is left unchanged.
 
     Args:
         config: resolved, as plain containers.

@@ -123,7 +123,7 @@ class _CommandLine:
         return key
 
     def takes_list(self, key: str) -> bool:
-        """Return whether a setting is a list, as far as its value in the configuration tells."""
+        """Return whether a setting is a list, as far as its value in the configuration shows."""
         if key in LISTS_WITHOUT_DEFAULT:
             return True
         node: object = self.composed

@@ -74,7 +74,7 @@ def raising_terminated() -> Iterator[None]:
     """Within the context, raise ``Terminated`` when a signal asks the process to end.
 
     It is raised once: a second signal does not interrupt the writing of the record. Signals that
-    are already ignored (nohup) or handled stay as they are. Outside the main thread, which alone
+    are already ignored (nohup) or handled stay unchanged. Outside the main thread, which alone
     can handle signals, nothing changes.
     """
     main_thread = threading.current_thread() is threading.main_thread()

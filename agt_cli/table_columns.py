@@ -24,7 +24,7 @@ from agt_cli.command_settings.unlearn import no_column_of_ids
 
 
 def check_columns_of_table(settings: TableSettings) -> None:
-    """Raise DataError if a table that is trained on lacks a column, as far as its first line tells.
+    """Raise DataError if a table that is trained on lacks a column, as far as its first line shows.
 
     Nothing is raised if the table is not there.
     """
@@ -39,7 +39,7 @@ def check_columns_of_table(settings: TableSettings) -> None:
 
 
 def check_columns_of_embeddings(settings: EmbeddingsSettings) -> None:
-    """Raise DataError if a csv of vectors lacks a column, as far as its first line tells.
+    """Raise DataError if a csv of vectors lacks a column, as far as its first line shows.
 
     Nothing is raised if the file is not there.
     """
@@ -71,7 +71,7 @@ def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
 
 
 def check_columns_of_ids(path: Path, dataset: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a csv of ids to erase has no column of ids, as its first line tells.
+    """Raise ConfigError if a csv of ids to erase has no column of ids, as its first line shows.
 
     Args:
         path: the file.

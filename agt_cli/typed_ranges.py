@@ -41,7 +41,7 @@ def read_range(value: object) -> object:
 
 
 def read_ranges(value: object) -> object:
-    """Return a mapping as it is; raises ValueError for any other value."""
+    """Return a mapping unchanged; raises ValueError for any other value."""
     if not isinstance(value, Mapping):
         raise ValueError("give a range for each column, as in 'ranges={age: [15, 50]}'")
     return value
@@ -71,7 +71,7 @@ def read_column_range(value: object) -> tuple[float | str, ...]:
 
 
 def _ends(value: object) -> object:
-    """Return the words of text such as ``[0, 120]`` or ``0 120``; other values as they are."""
+    """Return the words of text such as ``[0, 120]`` or ``0 120``; other values unchanged."""
     if isinstance(value, str):
         return value.strip(" []").replace(",", " ").split()
     return value

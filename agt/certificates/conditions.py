@@ -140,7 +140,7 @@ def weaker_conditions(
 
     Args:
         recorded: the conditions that were recorded when the run was made. A condition that is
-            missing counts as not held.
+            missing is taken as not held.
         now: the conditions as the run's data allows them today. The result has their order.
     """
     recorded_by_letter = {condition.letter: condition for condition in recorded}
@@ -322,7 +322,7 @@ def constants_evidence(
             stated,
         )
     size = dataset.size
-    if size is None:  # the dataset has no evidence of its own for the declared size
+    if size is None:  # the dataset has no separate evidence for the declared size
         size = declared(
             "normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size"
         )

@@ -359,7 +359,7 @@ class ColumnReader:
     def _read_text(self, column: pa.Array, name: str, setting: str, form: CellFormat) -> pa.Array:
         """Return the numbers that the text of a column stands for, float64, null where missing.
 
-        A program may send numbers among text. They are returned as they are, unless the format
+        A program may send numbers among text. They are returned unchanged, unless the format
         reads digits as something else.
 
         Args:
@@ -561,7 +561,7 @@ class ColumnReader:
         return array
 
     def _array_or_lists(self, name: str, setting: str) -> np.ndarray:
-        """Return an npz array as it is, or a column of lists of equal length as an array [n, d].
+        """Return an npz array unchanged, or a column of lists of equal length as an array [n, d].
 
         Raises:
             DataError: the column has no lists, or lists of different lengths.

@@ -250,7 +250,7 @@ class DateFormat:
     digits for a year, 69 to 99 are 1969 to 1999, and 00 to 68 are 2000 to 2068 (POSIX).
 
     Attributes:
-        text: in the notation of ``strptime``; a time without a time zone counts as UTC.
+        text: in the notation of ``strptime``; a time without a time zone is read as UTC.
     """
 
     takes_numbers: ClassVar[bool] = False

@@ -49,7 +49,7 @@ def content_ids(
         features: [n, ...] raw features.
         labels: [n] raw labels.
         numbered: whether copies are numbered; False: every copy has the id of the first one.
-        exact: whether each row is hashed in a precision of its own (``_exact_bytes``), which is
+        exact: whether each row is hashed in its own precision (``_exact_bytes``), which is
             needed if the precision of the array is not a public constant.
 
     Returns:
@@ -68,7 +68,7 @@ def content_digests(
     Args:
         features: [n, ...] raw features.
         labels: [n] raw labels, or all else about each record as text.
-        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+        exact: True: a row is hashed in its own precision (``_exact_bytes``); False: in the
             precision of the array.
 
     Returns:
@@ -172,7 +172,7 @@ def _row_bytes(rows: np.ndarray) -> list[bytes]:
 
 
 def _exact_bytes(rows: np.ndarray) -> list[bytes]:
-    """Return the bytes of each row of an array [n, ...], in a precision of the row's own.
+    """Return the bytes of each row of an array [n, ...], in a precision that the row decides.
 
     An array has one precision for all rows: one float64 record in a float32 table makes the whole
     array float64. If ids were hashes of the array's own bytes, that record would change the ids of
@@ -198,15 +198,15 @@ def default_ids(
     """Return ids that are hashes of a record's content and of everything else about it.
 
     Rows with the same hash are numbered. Numbering is harmless only between rows that training
-    cannot tell apart (see ``content_ids``), so every attribute that training reads is hashed.
+    cannot distinguish (see ``content_ids``), so every attribute that training reads is hashed.
 
     Args:
         content: [n, ...] raw content.
         attributes: [n] each, or None: label, unit, public flag, split.
         numbered: whether copies are numbered. False makes ids to split by: with numbered ids, the
             removal of a private training record would take the last copy out of the test set
-            instead, and test records count as public.
-        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            instead, and test records are treated as public.
+        exact: True: a row is hashed in its own precision (``_exact_bytes``); False: in the
             precision of the array.
 
     Returns:
@@ -225,7 +225,7 @@ def default_digests(
     Args:
         content: [n, ...] raw content.
         attributes: [n] each, or None: label, unit, public flag, split.
-        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+        exact: True: a row is hashed in its own precision (``_exact_bytes``); False: in the
             precision of the array.
     """
     present = [attribute for attribute in attributes if attribute is not None]

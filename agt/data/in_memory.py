@@ -118,7 +118,7 @@ def dataset_from_arrays(
         y: [n] labels.
         declarations: the user's declarations about the arrays.
         ids: [n] unique names; None: hashes of the content.
-        units: [n] the person of each record; None: each record is a unit of its own.
+        units: [n] the person of each record; None: each record is a separate unit.
         public: [n] bool, True where a record is public; None: all are private.
         label_free: whether ids are hashed without labels, which relation=flip needs.
         column_facts: if a table's columns became x, the fact that rows were coded one by one
@@ -226,7 +226,7 @@ def reorder_columns(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         names: the columns that a model was trained on; empty: it was trained on an array, so the
-            frame is returned as it is.
+            frame is returned unchanged.
         frame: the data frame.
 
     Raises:

@@ -325,7 +325,7 @@ class FileRows:
             are hashes of it.
         labels: [n] object, text; or float64, numbers that are not yet clipped.
         ids: [n] str, unique.
-        units: [n] str, the unit (person) of each record; None: each record is a unit of its own.
+        units: [n] str, the unit (person) of each record; None: each record is a separate unit.
         public: [n] bool; None: all are private.
         test: [n] bool, True for test records.
         facts: the declared meanings of the columns of ids, units and public flags.
@@ -333,7 +333,7 @@ class FileRows:
         erased: [n] bool, True for training records that are left out: no constant is computed from
             them either.
         repeated: the number of rows that are equal to an earlier row, where equal rows are all
-            training or all test rows because no column tells records apart; else 0.
+            training or all test rows because no column distinguishes records; else 0.
     """
 
     columns: ColumnReader
@@ -423,7 +423,7 @@ class LabelledFile(LabelledFileSettings, ABC):
     """A file with one record in each row, and the meaning of its columns."""
 
     exact: ClassVar[bool] = False
-    """Whether ids hash each row in a precision of its own (``agt.data.ids``), for files that have
+    """Whether ids hash each row in its own precision (``agt.data.ids``), for files that have
     one precision for all rows, which may depend on private records.
     """
 

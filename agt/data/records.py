@@ -95,7 +95,7 @@ class Records:
     def units_named(self) -> bool:
         """Whether the unit of some record differs from its id.
 
-        If not, each record is a unit of its own. Without records, it is whether units were given.
+        If not, each record is a separate unit. Without records, it is whether units were given.
         """
         if self.units is self.ids:
             return False
@@ -205,7 +205,7 @@ def records(
     Args:
         features, labels, ids, outside, rows, id_column: attributes of ``Records``; labels that are
             not float64 become int64.
-        units: [n] str; None: each record is a unit of its own.
+        units: [n] str; None: each record is a separate unit.
         public: [n] bool; None: all records are private.
         groups: column -> [n] subgroups; None: there are none.
 

@@ -55,7 +55,7 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
 def _number_or_none(value: object) -> float | None:
     """Return a number as a float; None for everything else.
 
-    A whole number beyond float64 counts as text, which is refused later as such.
+    A whole number beyond float64 is treated as text, which is refused later as such.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -173,7 +173,7 @@ class Columns(ColumnsSettings):
         fifth of the values are not listed. Empty: every column fits.
 
         Raises:
-            DataError: every value of a categorical column would count as other.
+            DataError: every value of a categorical column would be read as other.
         """
         reader = _reader_of(frame)
         return self._notes(self._content(reader), self._ranges, reader)
@@ -267,7 +267,7 @@ class Columns(ColumnsSettings):
             reader: the file or frame, which distinguishes dates from other numbers.
 
         Raises:
-            DataError: every value of a categorical column would count as other.
+            DataError: every value of a categorical column would be read as other.
         """
         notes = []
         for outside in self._values_outside(content, ranges, reader):

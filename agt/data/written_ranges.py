@@ -104,10 +104,10 @@ def _numbers_in(ends: object, decimal: str, thousands: str) -> object:
     """Return the ends of a range with numbers in place of text.
 
     Args:
-        ends: a list, whose numbers and dates stay as they are; any other value is returned as it
-            is.
+        ends: a list, whose numbers and dates stay unchanged; any other value is returned
+            unchanged.
         decimal: the decimal separator; where it is a point, and nothing separates thousands, text
-            stays as it is.
+            stays unchanged.
         thousands: what may separate thousands; empty: nothing may.
 
     Raises:

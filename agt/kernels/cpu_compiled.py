@@ -625,7 +625,7 @@ def corner_product(  # type: ignore[no-untyped-def]
     n = low.shape[1]
     width = inputs_lower.shape[2]
     blocks = (n + block - 1) // block
-    # A list of inputs, with the bounds on each; every record makes its own anew.
+    # A list of inputs, with the bounds on each; every record makes a new one.
     inputs = np.empty(width, np.uint64)
     p = np.empty(width)
     q = np.empty(width)

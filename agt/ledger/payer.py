@@ -326,7 +326,7 @@ class LedgerPayer:
     ) -> Mapping[Any, int]:
         """Store labels that were drawn in the ledger, and return the labels that are to be given.
 
-        Without a debit there are no new labels: the answers are returned as they are.
+        Without a debit there are no new labels: the answers are returned unchanged.
         """
         if reservation.debit is None:
             return answers

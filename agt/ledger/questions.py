@@ -69,7 +69,7 @@ class Questions:
 
     Attributes:
         keys: [n], the key of each query's question. Without a ledger it is the range of row
-            numbers, so that each query is a question of its own.
+            numbers, so that each query is a separate question.
         known: the labels of the questions that were answered before, by key.
     """
 

@@ -42,7 +42,7 @@ def _read_amount(value: object) -> Decimal:
     """Return the decimal that a file stores as text; None means infinity.
 
     Args:
-        value: text such as "0.25" or "1E-7", None, or a Decimal, which is returned as it is.
+        value: text such as "0.25" or "1E-7", None, or a Decimal, which is returned unchanged.
 
     Raises:
         ValueError: it is anything else, a number in binary floating point included.
@@ -369,7 +369,7 @@ def eps_so_far(allowance: Allowance, spent: Cost) -> float:
     It is for display, and not a privacy guarantee: only the whole budget is guaranteed.
 
     Args:
-        allowance: the budget; delta and its split stay as they are.
+        allowance: the budget; delta and its split stay unchanged.
         spent: the cost of all releases so far.
 
     Returns:

@@ -147,7 +147,7 @@ class Claim:
             values: what pydantic validates: a dictionary, or the arguments of the constructor.
 
         Returns:
-            The input in the same form; input of any other type is returned as it is.
+            The input in the same form; input of any other type is returned unchanged.
         """
         is_call = isinstance(values, ArgsKwargs)  # the constructor was called, with keywords
         fields_by_name = values.kwargs if is_call else values

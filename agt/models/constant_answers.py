@@ -27,7 +27,7 @@ On scikit-learn's sets with features divided by their largest value, the middle 
 from 0.96 on (docs/recipe.md), and hardly at 0.83 (digits).
 """
 SIGN_TEST_LEVEL = 0.05
-"""Below this p-value, a difference between two models counts as significant."""
+"""Below this p-value, a difference between two models is called significant."""
 
 
 def advantage_over_constant(prediction: np.ndarray, labels: np.ndarray) -> int:

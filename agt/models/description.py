@@ -157,7 +157,7 @@ def read_dataset(
         records = tuple(records)
     _check_size(node["declared_size"], records)
     no_records = query_records(np.empty((0, *node["shape"])))
-    # Without records, units count as named if they are another array object than the ids.
+    # Without records, units are taken as named if they are another array object than the ids.
     if node.get("units") is True:
         no_records = replace(no_records, units=no_records.ids.copy())
     size = node["size"]

@@ -382,10 +382,10 @@ def vote_certificates(
 
     Args:
         members: each member's certificates of the same n queries, at least one member.
-        single_edit_members: each member's certificates where a replaced record counts as two edits,
-            a removal and an addition (Lemma 5 of docs/proofs/votes.md: the vote may use these,
-            because both edits can fall into different members' data). A member that cannot count
-            them has its entry of ``members`` here.
+        single_edit_members: each member's certificates where a replaced record is counted as two
+            edits, a removal and an addition (Lemma 5 of docs/proofs/votes.md: the vote may use
+            these, because both edits can fall into different members' data). A member that cannot
+            count them has its entry of ``members`` here.
         classes: the number of classes.
     """
     relation = members[0].relation

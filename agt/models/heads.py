@@ -351,7 +351,7 @@ class CustomNetwork:
 def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
     """Return a clause about the first layer that cannot take the output before it, or None.
 
-    One made-up record of zeros goes through the layers, up to the first one without a bound rule.
+    One synthetic record of zeros goes through the layers, up to the first one without a bound rule.
 
     Args:
         network: the network.

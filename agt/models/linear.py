@@ -450,8 +450,9 @@ class LinearKind(ClosedFormKind):
     def check_statistics_perturbation(self, mechanism: str) -> None:
         """Accept every mechanism, without an effect.
 
-        A kind that refuses raises ConfigError here. Of a head without noise of its own, a release
-        may solve the training problem again from sums over the records to which noise was added.
+        A kind that refuses raises ConfigError here. Of a head without noise from training, a
+        release may solve the training problem again from sums over the records to which noise was
+        added.
 
         Args:
             mechanism: the name of the mechanism; not read.

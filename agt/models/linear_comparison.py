@@ -80,7 +80,7 @@ def compare_with_linear_classifier(
             it is favoured.
 
     Returns:
-        None if the model is not a single network for classes, without noise of its own; if there
+        None if the model is not a single network for classes, without noise from training; if there
         are too few records; or if several processes share the training.
     """
     settings = model.problem.settings

@@ -125,8 +125,8 @@ class OwnVotesModel(Votes):
             checkpoints: not used.
 
         Raises:
-            ConfigError: the learner is not available in this process, or fails on made-up rows; or
-                a unit has more rows than ``relation.unit_rows``.
+            ConfigError: the learner is not available in this process, or fails on synthetic rows;
+                or a unit has more rows than ``relation.unit_rows``.
             UnsoundError: a member that was trained again gives other labels.
         """
         records = problem.dataset.train
@@ -137,14 +137,14 @@ class OwnVotesModel(Votes):
         unused_learner = copy_for_fresh_process(learner)
         features_of_no_rows = untrained.phi(records.features[:0])
         width = features_of_no_rows.shape[1]
-        # An error on made-up rows depends on no record, so it may stop the training here.
+        # An error on synthetic rows depends on no record, so it may stop the training here.
         untrained._try_learner(learner, width)
         model = untrained.retrained(records, on_progress, checkpoints)
         model._compare_with_retrained(unused_learner, records)
         return model
 
     def _try_learner(self, learner: Learner, width: int) -> None:
-        """Raise ConfigError if the learner fails on made-up rows, which depend on no record.
+        """Raise ConfigError if the learner fails on synthetic rows, which depend on no record.
 
         Args:
             learner: trains the members.
@@ -499,7 +499,7 @@ class OwnNumberVotesModel(NumberVotes, OwnVotesModel):
         return LATTICE_STEPS
 
     def _try_learner(self, learner: Learner, width: int) -> None:
-        """Raise ConfigError if the learner gives no finite numbers on made-up rows."""
+        """Raise ConfigError if the learner gives no finite numbers on synthetic rows."""
         learner.try_on_random_rows(width, 0, self.target)
 
     def _shard(self, member: int, records: Records) -> Shard:
@@ -576,8 +576,8 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
             checkpoints: not used.
 
         Raises:
-            ConfigError: the learner is not available in this process, or fails on made-up rows; or
-                a unit has more rows than ``relation.unit_rows``.
+            ConfigError: the learner is not available in this process, or fails on synthetic rows;
+                or a unit has more rows than ``relation.unit_rows``.
             UnsoundError: a member that was trained again gives other labels.
         """
         return _model_class(problem).fit(self, problem, on_progress, checkpoints)

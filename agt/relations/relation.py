@@ -341,7 +341,7 @@ class Relation:
         Raises:
             ConfigError: ids are made without labels.
         """
-        # Records with equal content are numbered to tell them apart. Without labels, records with
+        # Records with equal content are numbered to distinguish them. Without labels, records with
         # equal features and different labels share these numbers, so removing one of them would
         # pass its id on to another.
         if label_free:
@@ -516,7 +516,7 @@ class Relation:
             product: "exact" or "rump", how two intervals are multiplied.
 
         Yields:
-            For each parameter (bounds on the gradients of the records as they are, the values to
+            For each parameter (bounds on the gradients of the records without edits, the values to
             select from). The values are these bounds themselves, unless a subclass encodes others.
         """
         for gradient in bounds_of(features):
@@ -551,7 +551,7 @@ class Relation:
         nothing, this term also covers removed records, since its r counts both together.
 
         Args:
-            sums: the sums of bounds over the batch as it is.
+            sums: the sums of bounds over the batch without edits.
             rows: [K, 1, ...] int64, r for each k: the number of records that k edits can remove, or
                 add.
 
@@ -581,7 +581,7 @@ class Relation:
         integers, in quanta of gamma / 2^30.
 
         Args:
-            sums: the sums of bounds over the batch as it is.
+            sums: the sums of bounds over the batch without edits.
             rows: [K] int64, r for each k: the number of records that k edits can remove, or add.
             batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
@@ -601,7 +601,7 @@ class Relation:
     def nominal_direction(
         self, total: "Tensor", batch: int, normalizer: float, clip: float
     ) -> "Tensor":
-        """Return the descent direction of the batch as it is, its sum of gradients divided by B.
+        """Return the descent direction of the batch without edits: its gradient sum divided by B.
 
         Args:
             total: [...] int64, the sum of the records' clipped gradients, in quanta of

@@ -105,7 +105,7 @@ def retrain_affected(
 
 
 def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
-    """Train again the affected members of an ensemble whose members are models of their own.
+    """Train again the affected members of an ensemble whose members are separate models.
 
     The other members are loaded.
 

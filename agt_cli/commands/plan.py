@@ -226,7 +226,7 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
         weights_bars: list[Report] = []
 
         def on_simulated_release(done: int, total: int) -> None:
-            """Show how many releases of weights were simulated, in a bar of their own."""
+            """Show how many releases of weights were simulated, in a separate bar."""
             if not weights_bars:
                 progress_bars.close()  # two live bars would overwrite one another
                 bar = console.progress("planning releases of weights", "release")

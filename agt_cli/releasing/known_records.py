@@ -109,7 +109,7 @@ class TrainingIndex:
 
         Args:
             names: [n] ids of records, or names of people.
-            kind: what they name. If no column names people, each record is a person of its own,
+            kind: what they name. If no column names people, each record is taken as another person,
                 so that names of people are looked up among the ids.
         """
         hashes = self.index.ids

@@ -97,7 +97,7 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
 class Session:
     """Answers lines of queries with one model and one mechanism.
 
-    The labels of each line are a release of their own (``LabelRelease``) under a claim that was
+    The labels of each line are a separate release (``LabelRelease``) under a claim that was
     judged once, and budget for them is reserved in lots.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 Formal guarantees
     - Before the first draw of a release, a spent.json that states its budget is durable on disk. So
-      a release that was killed, or whose disk ran full, counts as spent.
+      a release that was killed, or whose disk ran full, is treated as spent.
     - The next release about the same training run lists such attempts, if they were written under
       the same ``output_dir`` or in a folder beside it. This is not a ledger: an attempt that was
       written elsewhere, moved or deleted is not found.
@@ -88,8 +88,8 @@ class Spending:
 def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> Iterator[None]:
     """Write spent.json, then run the body, which draws and writes the release.
 
-    Any error of the body is raised with a sentence that the budget counts as spent, unless it is a
-    simulation.
+    Any error of the body is raised with a sentence that the budget is treated as spent, unless it
+    is a simulation.
 
     Args:
         record: of the release.

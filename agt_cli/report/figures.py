@@ -263,7 +263,7 @@ def draw_distance_histogram(
 ) -> dict[str, str]:
     """Draw how many queries have which stable distance; return the caption by its name.
 
-    Wrong predictions have bars of their own if labels are known.
+    Wrong predictions have separate bars if labels are known.
 
     Args:
         record: into which it is drawn.

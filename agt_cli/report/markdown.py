@@ -74,7 +74,7 @@ def capitalize_first(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return text as Markdown that shows it unchanged, on one line; ``Markdown`` stays as it is."""
+    """Return Markdown that shows a text unchanged, on one line; ``Markdown`` is not changed."""
     return (
         text
         if isinstance(text, Markdown)

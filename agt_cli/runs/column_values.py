@@ -240,7 +240,7 @@ def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> Co
 def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
     """Return a column, and whether each row of it has one value or none.
 
-    Vectors, or bytes that are no text, are returned as they are: such a column is left out, and the
+    Vectors, or bytes that are no text, are returned unchanged: such a column is left out, and the
     others can be inspected.
     """
     raw: pa.Array = columns.raw(name, "file")

@@ -114,7 +114,7 @@ def dataset_yaml(
     Args:
         undeclared: the names in ``from_data`` that are not declared public; None: all of them.
         table_rows: the number of rows of the whole table that is declared public; None: none is.
-        unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
+        unit_rows: the public cap on the rows of one unit; None: each row is a separate unit.
         id_permanent: True: ids that look like row numbers were declared to be permanent.
         id_is_answered: True: it was declared, by naming no id, that each row is another person.
         size_is_proposed: True: ``table_rows`` is the number of rows as agt rounded it.

@@ -282,7 +282,7 @@ def _count_repeated_rows(
     columns = [values for name, values in values_by_column.items() if name in names]
     by_distinct = sorted(columns, key=lambda values: -len(values.distinct))
     repeated = 0
-    # Rows that a few columns tell apart are told apart by all of them. So of most tables a few
+    # Rows that a few columns distinguish are distinguished by all of them. So of most tables a few
     # columns show that not many rows are equal.
     for count in (_COLUMNS_COMPARED_FIRST, len(columns)):
         cells = {str(index): values.cells for index, values in enumerate(by_distinct[:count])}

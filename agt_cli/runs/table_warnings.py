@@ -178,7 +178,7 @@ def _thousands_setting(form: CsvFormat | None, values: ColumnValues) -> str:
 
 
 def _lost_code_warnings(inspection: Inspection, column: Column) -> Iterator[DataWarning]:
-    """Yield a warning for each word among codes that counts as a missing value.
+    """Yield a warning for each word among codes that is read as a missing value.
 
     NA is such a word where a column has codes of countries.
 

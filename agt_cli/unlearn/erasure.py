@@ -193,7 +193,7 @@ def reporting_change(
         console: prints the sentence if the error is an interruption or a bug, which is then raised
             as it is.
         decided: returns whether the change is in effect when the error occurs; if not, errors are
-            raised as they are.
+            raised unchanged.
 
     Raises:
         AgtError: the body failed with an AgtError or an OSError. The exit code is 1 in any case,

@@ -152,7 +152,7 @@ def hexadecimal(hash_bytes: np.ndarray) -> str:
 def _write_new(path: Path, content: bytes) -> None:
     """Write a file that only its owner may read, unless a file is already at the path.
 
-    A file that is already there stays as it is. A new file appears with its whole content at once,
+    A file that is already there stays unchanged. A new file appears with its whole content at once,
     so that no other process reads part of it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

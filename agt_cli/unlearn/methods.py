@@ -181,7 +181,7 @@ def changed_answers(job: ErasureJob, model: Model) -> dict[str, int]:
 def from_the_start(run: Run, settings: RunSettings) -> RunSettings:
     """Return the settings with which a run is trained again from the beginning.
 
-    The head is made anew, because a run stores only the layers of a network of the user's own.
+    The head is built again, because a run stores only the layers of a network of the user's own.
     Threads, kernel and pieces of sums are those of the run, because the last bits depend on them;
     this process uses as many threads from now on.
 

@@ -472,8 +472,8 @@ class SearchesBelow:
 def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> tuple[Place, ...]:
     """Search the runs below some folders for erased records.
 
-    Interrupted trainings cannot be searched, and each counts as a trace. A run that is below two of
-    the folders is counted once.
+    Interrupted trainings cannot be searched, and each is reported as a trace. A run that is below
+    two of the folders is counted once.
 
     Args:
         targets: the erased records.
@@ -732,7 +732,7 @@ class StoredSearch:
         records = frozenset(search["records"])
         if any(len(bytes.fromhex(word)) != SIZE for word in records):
             raise ValueError("a hash has the wrong length")
-        # Earlier versions did not store which states were searched; then none counts as searched.
+        # Earlier versions did not store which states were searched; then none is taken as searched.
         return cls(
             records, frozenset(search.get("indexes", ())), frozenset(search.get("states", ()))
         )
@@ -766,7 +766,7 @@ def _was_searched_for_all(
         key: of the other run.
         index_digest: of the other run's file records.bin. The same file has the same records.
         states: digests of the other run's state, and of those that it was made from by erasures.
-            If one of these was searched, the present state counts as searched, too.
+            If one of these was searched, the present state is taken as searched, too.
     """
     search = _searches_of(entry).get(key)
     if search is None:

@@ -9,7 +9,7 @@ from agt.store.reading import Broken
 SAME = 1e-6
 """The relative difference by which special functions of another machine may differ."""
 TINY = 1e-300
-"""The absolute difference that counts as none, near the smallest doubles."""
+"""The absolute difference that is ignored, near the smallest doubles."""
 
 
 def first_difference(recorded: Any, derived: Any, value_path: str = "") -> str:
