@@ -32,7 +32,7 @@ def batches_finding(problem: Problem, datasets: Sequence[Records], subject: str)
         neighbour = neighbouring(problem, records)
         for plan in (problem.plan, neighbour.plan):
             wrong_constants += (plan.normalizer, plan.n_max) != declared
-        reassigned += _count_moved_records(problem, records, neighbour.plan)
+        reassigned += _count_reassigned_records(problem, records, neighbour.plan)
     return exact_finding(
         subject=subject,
         claim=(
@@ -69,7 +69,7 @@ def _declared_constants(problem: Problem) -> tuple[float, int]:
     return batch.normalizer or derived, batch.n_max or plan.n_max
 
 
-def _count_moved_records(problem: Problem, records: Records, other_plan: BatchPlan) -> int:
+def _count_reassigned_records(problem: Problem, records: Records, other_plan: BatchPlan) -> int:
     """Count records of a run that another dataset assigns to another batch or shard.
 
     Only records that both have are compared. A record counts once for its shard, and once for each
@@ -83,18 +83,18 @@ def _count_moved_records(problem: Problem, records: Records, other_plan: BatchPl
     """
     train = problem.dataset.train
     plan = problem.plan
-    common, own_rows, other_rows = np.intersect1d(train.ids, records.ids, return_indices=True)
+    common, run_rows, other_rows = np.intersect1d(train.ids, records.ids, return_indices=True)
     reassigned = 0
     batches = zip(_batch_ids(plan, train), _batch_ids(other_plan, records), strict=False)
-    for own_batch, other_batch in islice(batches, 2 * plan.count):  # two epochs
-        in_one_only = np.setxor1d(own_batch, other_batch)
+    for run_batch, other_batch in islice(batches, 2 * plan.count):  # two epochs
+        in_one_only = np.setxor1d(run_batch, other_batch)
         reassigned += len(np.intersect1d(in_one_only, common))
     if plan.steps != other_plan.steps:
         reassigned += common.size
     ensemble = problem.settings.ensemble
-    own_shards = assign_shards(train.units, ensemble)[own_rows]
+    run_shards = assign_shards(train.units, ensemble)[run_rows]
     other_shards = assign_shards(records.units, ensemble)[other_rows]
-    return reassigned + int((own_shards != other_shards).sum())
+    return reassigned + int((run_shards != other_shards).sum())
 
 
 def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:

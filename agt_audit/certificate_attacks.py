@@ -45,7 +45,7 @@ BATCHES = "batches and constants"
 
 
 def inconsistent_distances(
-    own: LabelsAndDistances, other: LabelsAndDistances, symmetric: bool
+    of_run: LabelsAndDistances, of_neighbour: LabelsAndDistances, symmetric: bool
 ) -> np.ndarray:
     """Return at which queries two models at distance 1 contradict each other, [n] bool.
 
@@ -53,13 +53,13 @@ def inconsistent_distances(
     although a distance above 0 rules that out.
 
     Args:
-        own: labels and stable distances of the run's model.
-        other: those of the neighbour's model.
+        of_run: labels and stable distances of the run's model.
+        of_neighbour: those of the neighbour's model.
         symmetric: whether the run's dataset is also a neighbour of the other one; if not, the
             neighbour's distances claim nothing of the run's model.
     """
-    label, distance = own
-    other_label, other_distance = other
+    label, distance = of_run
+    other_label, other_distance = of_neighbour
     labels_differ = label != other_label
     if not symmetric:
         return (distance > other_distance + 1) | (labels_differ & (distance > 0))
@@ -208,10 +208,10 @@ class Auditor:
             level = np.arange(len(low)) % (self.extent.farthest + 1)
         else:
             level = self.rng.integers(1, max_k + 1, len(low))
-        found = change_points(partial(self._read, model), low, high, level)
-        half = len(found) // 2  # the other half lies on the other sides of the changes
+        queries = change_points(partial(self._read, model), low, high, level)
+        half = len(queries) // 2  # the other half lies on the other sides of the changes
         chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
-        return found[np.concatenate([chosen, half + chosen])]
+        return queries[np.concatenate([chosen, half + chosen])]
 
     def _read(self, model: Model, queries: np.ndarray) -> LabelsAndDistances:
         """Return a model's labels and stable distances of queries, each [n] int64."""

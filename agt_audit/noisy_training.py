@@ -140,40 +140,40 @@ class NoisyTraining:
         run_seed = noise_seed(replace(self.config, seed=seed))
         return lambda step: draw_noise(parameters, self.plan, run_seed, step)
 
-    def train(self, canaries: Canaries, inside: np.ndarray) -> AdversaryView:
+    def train(self, canaries: Canaries, included: np.ndarray) -> AdversaryView:
         """Train R times, with other noise each time.
 
         Args:
             canaries: m canaries, which are added to the records.
-            inside: [R, T, m] bool, whether each canary is in the data in its step of each epoch; or
-                [R, 1, m], the same for all epochs.
+            included: [R, T, m] bool, whether each canary is in the data in its step of each epoch;
+                or [R, 1, m], the same for all epochs.
         """
-        seeds: Sequence[int | None] = [None] * len(inside)
+        seeds: Sequence[int | None] = [None] * len(included)
         if self.seed is not None:
-            seeds = range(self.seed, self.seed + len(inside))
+            seeds = range(self.seed, self.seed + len(included))
         runs = [
             self._train_once(canaries, of_run, seed)
-            for of_run, seed in zip(inside, seeds, strict=True)
+            for of_run, seed in zip(included, seeds, strict=True)
         ]
         return AdversaryView(*map(np.stack, zip(*runs, strict=True)))
 
     def _train_once(
-        self, canaries: Canaries, inside: np.ndarray, seed: int | None
+        self, canaries: Canaries, included: np.ndarray, seed: int | None
     ) -> AdversaryView:
         """Train once, and return what adversaries see, without the first axis of each field.
 
         Args:
             canaries: the canaries, of which each is in the data in some epochs.
-            inside: [T, m] bool, whether each canary is in the data in its step of each epoch; or
+            included: [T, m] bool, whether each canary is in the data in its step of each epoch; or
                 [1, m], the same for all epochs.
             seed: from which the noise follows; None: it comes from the operating system's
                 randomness.
         """
         records = with_added(self.problem.dataset.train, canaries.records)
         problem = neighbouring(self.problem, records)
-        inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
+        included = np.broadcast_to(included, (self.plan.epochs, len(canaries)))
         noise = self.noise_of_run(seed)
-        run = _RecordingRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
+        run = _RecordingRun(self, canaries, included, problem.setup, problem.dataset.train, noise)
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)

@@ -243,7 +243,7 @@ def couple_linear_term(
 
 
 def largest_loss(
-    guarantee: Guarantee, composed: Composed, draws: list[Draw], others: list[Draw]
+    guarantee: Guarantee, composed: Composed, draws: list[Draw], draws_on_other: list[Draw]
 ) -> float:
     """Return the privacy loss of draws on one pair of datasets, as a share of a claim.
 
@@ -254,8 +254,8 @@ def largest_loss(
         guarantee: the claimed guarantee.
         composed: "answer": the largest loss of a single answer; "release": that of all draws.
         draws: the draws on one dataset.
-        others: the draws on the other dataset. If one list is longer, its further draws are left
-            out, because ``_published_differences`` reports them.
+        draws_on_other: the draws on the neighbouring dataset. If one list is longer, its further
+            draws are left out, because ``_published_differences`` reports them.
 
     Returns:
         The loss divided by the claimed one; 0 if nothing but uniform numbers was drawn.
@@ -264,9 +264,9 @@ def largest_loss(
     if composed == "answer":
         order = np.inf
     losses = [np.zeros(0)]
-    for draw, other in zip(draws, others, strict=False):
+    for draw, other_draw in zip(draws, draws_on_other, strict=False):
         if draw.law != "uniform":  # uniform numbers have no private input
-            losses.append(losses_of_answers(guarantee, draw, other))
+            losses.append(losses_of_answers(guarantee, draw, other_draw))
     values = np.concatenate(losses)
     return float(np.linalg.norm(values, order)) if len(values) else 0.0
 
@@ -516,9 +516,9 @@ class ReplayedRelease:
             [m, ...], of which there are at most about as many as ``queries``. It is empty if none
             is found, or if the mechanism adds noise to vote counts of more than two classes.
         """
-        own_labelling = judge_labelling(self.model, mechanism, self.terms)
+        run_labelling = judge_labelling(self.model, mechanism, self.terms)
         other_labelling = judge_labelling(other, mechanism, self.terms)
-        differing = pair_of(own_labelling, other_labelling).chosen_queries(self.queries, rng)
+        differing = pair_of(run_labelling, other_labelling).chosen_queries(self.queries, rng)
         stride = max(1, math.ceil(len(differing) / len(self.queries)))
         return differing[::stride]
 

@@ -383,17 +383,17 @@ class MethodUnderTest:
             self.noise_drawn[side, count] = noisy(np.zeros(count), sigma, SystemRandomness())
         return self.noise_drawn[side, count]
 
-    def _answers(self, waiting: PendingErasures, model: Model) -> ModelState:
+    def _answers(self, pending: PendingErasures, model: Model) -> ModelState:
         """Return the labels of a model while erasures are pending, and which are answered.
 
         Args:
-            waiting: the pending erasures.
+            pending: the pending erasures.
             model: the trained model, from which nothing has been removed yet.
         """
         certificates = model.certify(self._queries(self.removed_rows))
-        answered = waiting.answerable_queries(certificates, model.problem.classes)
-        how = f"{int(answered.sum())} of {len(answered)} queries were answered"
-        return ModelState(certificates.prediction, answered=answered, visible=model, how=how)
+        answered = pending.answerable_queries(certificates, model.problem.classes)
+        summary = f"{int(answered.sum())} of {len(answered)} queries were answered"
+        return ModelState(certificates.prediction, answered=answered, visible=model, how=summary)
 
     def _queries(self, rows: RemovedRows | None) -> np.ndarray:
         """Return the features of test records, followed by those of erased records, [n, ...].

@@ -295,12 +295,12 @@ def _test_equality(
     for pair in pairs:
         differ, compared = _count_differences(pair.unlearned, pair.retrained)
         total += compared
-        found = None
+        differing = None
         words = "not tested, because no query was answered"
         if compared:
-            found = float(differ)
+            differing = float(differ)
             words = _comparison_sentence(differ, compared)
-        trials.append(Trial.of(pair, "equal", found, differ > 0, words))
+        trials.append(Trial.of(pair, "equal", differing, differ > 0, words))
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
         return trials, not_tested(subject, promise.sentences[0], reason)

@@ -44,8 +44,8 @@ def _folder(name: str) -> Path:
     underscore), beside it in a source tree.
     """
     package = Path(agt_cli.__file__).resolve().parent
-    inside = package / f"_{name}"
-    return inside if inside.is_dir() else package.parent / name
+    packaged = package / f"_{name}"
+    return packaged if packaged.is_dir() else package.parent / name
 
 
 def groups_of_command(config: str) -> list[str]:

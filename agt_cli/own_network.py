@@ -109,8 +109,8 @@ class OwnNetwork:
     def search_folder(self) -> str:
         """The folder that has to be in PYTHONPATH; empty: Python finds the module without it."""
         folder, names = self._folder_and_names
-        near = _file_of_module(Path(folder), self.module)
-        if not names or near is None:
+        neighbouring_file = _file_of_module(Path(folder), self.module)
+        if not names or neighbouring_file is None:
             return ""
         root = Path(folder, names[0])
         roots = {root.resolve(), root.with_suffix(".py").resolve()}
@@ -131,13 +131,13 @@ class OwnNetwork:
     def file(self) -> Path | None:
         """The module's file; None: there is none, or it is not known."""
         folder, _ = self._folder_and_names
-        near = _file_of_module(Path(folder), self.module)
-        if near is not None or self._spec is None:
-            return near
+        neighbouring_file = _file_of_module(Path(folder), self.module)
+        if neighbouring_file is not None or self._spec is None:
+            return neighbouring_file
         for root in _roots_of(self._spec):
-            found = _file_of_module(root.parent, self.module)
-            if found is not None:
-                return found
+            file = _file_of_module(root.parent, self.module)
+            if file is not None:
+                return file
         return None
 
     @cached_property

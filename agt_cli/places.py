@@ -111,11 +111,11 @@ def check_public_rows(public: str, node: object) -> None:
 
 def _check_table(path: Path, data_dir: Path, setting: str) -> None:
     """Raise DataMissing or DataError unless a table is there, by its name one that agt reads."""
-    found = locate(path, data_dir, setting)
-    if found.is_file():
-        check_suffix(found, setting)
-    elif found.is_dir():
-        check_has_arrays(found, setting)
+    located = locate(path, data_dir, setting)
+    if located.is_file():
+        check_suffix(located, setting)
+    elif located.is_dir():
+        check_has_arrays(located, setting)
 
 
 def folder_for_file(path: Path) -> str:

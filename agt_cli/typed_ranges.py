@@ -87,8 +87,8 @@ def check_no_ambiguous_points(setting: str, text: str) -> None:
     ambiguous = _THOUSANDS_OR_DECIMALS.search(text)
     if ambiguous is None:
         return
-    with_thousands = _THOUSANDS_OR_DECIMALS.sub(lambda found: found[0].replace(".", ""), text)
-    with_decimals = _THOUSANDS_OR_DECIMALS.sub(lambda found: decimal_point(found[0]), text)
+    with_thousands = _THOUSANDS_OR_DECIMALS.sub(lambda match: match[0].replace(".", ""), text)
+    with_decimals = _THOUSANDS_OR_DECIMALS.sub(lambda match: decimal_point(match[0]), text)
     raise ConfigError(
         f"{setting}={text}: the point in {ambiguous[0]} may separate thousands or decimals: give "
         f"{setting}={with_thousands} or {setting}={with_decimals}"

@@ -950,7 +950,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         """
         state = changed_of(path)
         labels: list[np.ndarray] = []
-        outside: list[Outside] = []
+        values_outside: list[Outside] = []
         named_columns: list[dict[str, np.ndarray]] = []  # of each block: subgroups, and the id
         people: list[np.ndarray] = []
         id_column = None
@@ -965,7 +965,7 @@ class LabelledFile(LabelledFileSettings, ABC):
                 people.append(people_of_block)
             same_length(path, len(content[0]), {self.label: labels[-1], **named})
             named_columns.append(named)
-            outside += self._outside(columns, content, constants)
+            values_outside += self._outside(columns, content, constants)
         count = sum(map(len, labels))
         if not count:
             raise DataError(f"{path}: the file has no rows, but at least one query is needed")
@@ -985,7 +985,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             np.concatenate(labels),
             names,
             groups={name: joined[name] for name in self.subgroups if name in joined},
-            outside=_sum_over_blocks(outside),
+            outside=_sum_over_blocks(values_outside),
             id_column=id_column,
         )
 

@@ -158,8 +158,8 @@ class Columns(ColumnsSettings):
         """
         reader = _reader_of(frame)
         content = self._content(reader)
-        outside = self._values_outside(content, self._ranges, reader)
-        if mismatches := population_mismatches(outside, len(content[0])):
+        values_outside = self._values_outside(content, self._ranges, reader)
+        if mismatches := population_mismatches(values_outside, len(content[0])):
             raise DataError(
                 f"data frame: {'; '.join(mismatches)}. Remove these queries, or train with "
                 "columns (agt.Columns) that allow their values"

@@ -928,11 +928,11 @@ def _append_below(values, n, threshold, pool, total, minima, hits):  # type: ign
         for c in range(columns):
             minima[c] = min(minima[c], values[j * columns + c])
     # Here and below: written always, counted only if below the threshold. That needs no branch.
-    found = 0
+    hit_count = 0
     for c in range(columns):
-        hits[found] = c
-        found += minima[c] < threshold
-    for h in range(found):
+        hits[hit_count] = c
+        hit_count += minima[c] < threshold
+    for h in range(hit_count):
         for j in range(_COLUMN_VALUES):
             value = values[hits[h] + j * columns]
             pool[total] = value

@@ -443,9 +443,9 @@ def _draw_figures(
         points = dataset.plane.points
         grid = figures.Grid.around(points, config.map_resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-        levels = figures.plane_map_ks(model.problem.settings.kgrid.ks)
+        shown_ks = figures.plane_map_ks(model.problem.settings.kgrid.ks)
         with certification_progress(model, console, "map of the plane") as on_progress:
-            certificates = model.certify(features, levels, on_progress)
+            certificates = model.certify(features, shown_ks, on_progress)
         margins = model.margins(features)
         captions |= figures.draw_plane_map(
             record, certification, grid, certificates, margins, points, dataset.train.labels

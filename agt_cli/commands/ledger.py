@@ -421,8 +421,8 @@ def _data_digests(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
 
     def files(run: Run) -> set[str]:
         listed = run.environment.get("data_files")
-        found = listed.values() if isinstance(listed, dict) else ()
-        return {str(file.get("sha256")) for file in found if isinstance(file, dict)}
+        listed_files = listed.values() if isinstance(listed, dict) else ()
+        return {str(file.get("sha256")) for file in listed_files if isinstance(file, dict)}
 
     digests = {table.data, *table.before}
     for run in runs:

@@ -96,7 +96,7 @@ def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> Con
         holding: name of a ledger -> the table for which it may count these people; at least one.
     """
     first, match = next(iter(holding.items()))
-    if all(found.by_names for found in holding.values()):
+    if all(matching_table.by_names for matching_table in holding.values()):
         return ConfigError(
             f"ledger: is this one of the people of the ledger {first}? {NUMBERED_IDS} "
             f"The table {dataset} and a table of that ledger have the same {match.shared}. If "

@@ -106,12 +106,13 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     """
     write_spent(record, subject, about)
     path = record.folder / SPENT_FILE
-    what = about.what
+    released_output = about.what
     entry = about.entry
     counted = ""
     if not about.simulated:
         doubt = (
-            f"{what} may have been drawn, so treat the budget recorded in {path} as spent{entry}"
+            f"{released_output} may have been drawn, so treat the budget recorded in {path} as "
+            f"spent{entry}"
         )
         counted = f"; {doubt}"
     try:

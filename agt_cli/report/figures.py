@@ -660,8 +660,8 @@ def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
     axes.spines["bottom" if name == "x" else "left"].set_bounds(low, high)
     for minor in (False, True):
         ticks = axis.get_ticklocs(minor=minor)
-        inside = [tick for tick in ticks if low - rounding <= tick <= high + rounding]
-        axis.set_ticks(inside, minor=minor)
+        remaining_ticks = [tick for tick in ticks if low - rounding <= tick <= high + rounding]
+        axis.set_ticks(remaining_ticks, minor=minor)
 
 
 def _only_tick(panels: Sequence[Axes], name: str, value: float) -> None:

@@ -214,17 +214,17 @@ def exact_finding(
     )
 
 
-def _is_claim_met(claimed: float | None, found: float | None, loss: bool) -> bool:
+def _is_claim_met(claimed: float | None, measured: float | None, loss: bool) -> bool:
     """Return whether a measured number agrees with a claimed one; True if either is unknown.
 
     Args:
         claimed: the claimed number.
-        found: the measured number.
+        measured: the measured number.
         loss: True: they are privacy losses, so a smaller number agrees; False: only the same does.
     """
-    if claimed is None or found is None:
+    if claimed is None or measured is None:
         return True
-    return found <= claimed if loss else found == claimed
+    return measured <= claimed if loss else measured == claimed
 
 
 @schema
@@ -391,15 +391,15 @@ def _round_to_digits(
     return text.replace("e-0", "e-"), float(text)
 
 
-def format_lower_bound(found: float, claimed: float | None = None) -> str:
+def format_lower_bound(bound: float, claimed: float | None = None) -> str:
     """Return a lower bound, rounded down to three significant digits.
 
     Args:
-        found: the bound.
+        bound: the bound.
         claimed: the claimed value. If the bound is above it, there are enough digits to show that.
     """
     for digits in range(MIN_DIGITS, MAX_DIGITS):
-        text, rounded = _round_to_digits(found, math.floor, digits)
-        if claimed is None or found <= claimed or claimed < rounded <= found:
+        text, rounded = _round_to_digits(bound, math.floor, digits)
+        if claimed is None or bound <= claimed or claimed < rounded <= bound:
             return text
-    return repr(found)
+    return repr(bound)

@@ -162,10 +162,10 @@ def auc_estimate(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
         if not 0 < count < len(labels):
             continue
         fewest = min(fewest, count, len(labels) - count)
-        inside = of_class[is_class]
-        outside = of_class[~is_class]
-        above = _share_below(inside, np.sort(outside))
-        below = 1 - _share_below(outside, np.sort(inside))
+        scores_of_class = of_class[is_class]
+        other_scores = of_class[~is_class]
+        above = _share_below(scores_of_class, np.sort(other_scores))
+        below = 1 - _share_below(other_scores, np.sort(scores_of_class))
         areas.append(above.mean())
         deviations[is_class] += _scaled_deviations(above)
         deviations[~is_class] += _scaled_deviations(below)

@@ -136,8 +136,8 @@ class Column:
         """
         if not self.categorical:
             return ()
-        inside = {*self.categorical, *self.markers}
-        return tuple((word, rows) for word, rows in self.values if word not in inside)
+        listed = {*self.categorical, *self.markers}
+        return tuple((word, rows) for word, rows in self.values if word not in listed)
 
     @property
     def outlying_values(self) -> tuple[str, ...]:

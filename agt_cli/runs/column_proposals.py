@@ -176,8 +176,13 @@ def _describe_values(values: ColumnValues, options: ColumnOptions) -> Column:
         markers=values.markers,
     )
     if values.is_text and column.distinct:
-        whole, decimal = map(values.matches, ID_KINDS.values())
-        column = replace(column, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
+        is_whole_number, is_decimal = map(values.matches, ID_KINDS.values())
+        column = replace(
+            column,
+            mixed=bool(
+                is_whole_number.any() and not is_whole_number.all() and not is_decimal.any()
+            ),
+        )
     if values.is_single and values.is_numeric:
         column = replace(column, low=float(values.numbers.min()), high=float(values.numbers.max()))
     return column
@@ -368,9 +373,9 @@ def _propose_number_column(
         )
     remark = CODES_REMARK if may_be_codes and len(values.distinct) > 2 and not declared else ""
     is_outside = (values.numbers < low) | (values.numbers > high)
-    outside = int(values.counts[is_outside].sum())
+    outside_rows = int(values.counts[is_outside].sum())
     return replace(
-        column, numeric=(low, high), outside=outside, public=bool(declared), remark=remark
+        column, numeric=(low, high), outside=outside_rows, public=bool(declared), remark=remark
     )
 
 

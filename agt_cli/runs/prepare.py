@@ -212,10 +212,10 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
         path = getattr(source, key, None)
         if path is None:
             continue
-        found = locate(path, data_dir, f"dataset.{key}").resolve()
-        files[key] = {"path": str(found)}
-        if found.is_file():
-            files[key]["sha256"] = file_sha256(found)
+        located = locate(path, data_dir, f"dataset.{key}").resolve()
+        files[key] = {"path": str(located)}
+        if located.is_file():
+            files[key]["sha256"] = file_sha256(located)
     if hasattr(source, "data_dir"):
         files["data_dir"] = {"path": str(data_dir.resolve())}
     return files

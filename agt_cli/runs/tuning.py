@@ -89,8 +89,8 @@ class Candidate:
 
     def models_of_folds(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
         """Yield, for each fold, the model that was trained without its rows, and its rows."""
-        for inside, outside in _split_into_folds(self.rows, folds):
-            yield self._train_on_public(inside), outside
+        for training_rows, validation_rows in _split_into_folds(self.rows, folds):
+            yield self._train_on_public(training_rows), validation_rows
 
     def _train_on_public(self, rows: Records) -> LinearModel:
         """Return the run's model with weights that are trained on public rows.
@@ -201,5 +201,5 @@ def _split_into_folds(rows: Records, folds: int) -> Iterator[tuple[Records, Reco
     order = np.argsort(keyed_hash(names, _FOLDS_KEY), kind="stable")
     fold_of_unit[order] = np.arange(unit_count) % folds
     for fold in range(folds):
-        outside = fold_of_unit[unit] == fold
-        yield rows.take(~outside), rows.take(outside)
+        in_fold = fold_of_unit[unit] == fold
+        yield rows.take(~in_fold), rows.take(in_fold)

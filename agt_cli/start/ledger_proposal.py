@@ -92,15 +92,15 @@ class LedgerProposal:
             population = ""
         if match.by_names and _may_be_by_chance(names, match.share):
             return cls._propose_own_ledger(folder, name, match, proposal, eps)
-        found = (
+        sentence = (
             f"These people already have the ledger {name}: it admitted the table {match.name} with "
             f"the same {match.shared}."
         )
         if match.by_names:
-            found = (
+            sentence = (
                 f"{_shared_ids_sentence(name, match)} What follows takes them for the same people."
             )
-        sentences = (found, *proposal.sentences)
+        sentences = (sentence, *proposal.sentences)
         if not proposal.eps and population:
             outputs = Path(str(run.config.get("output_dir") or "outputs"))
             sentences += (f"{free_answers(outputs, population)}.",)

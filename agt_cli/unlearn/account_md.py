@@ -45,7 +45,7 @@ NEW_SEEDS = (
 
 def headline(account: ErasureReport) -> str:
     """Return in one line who requested erasure, and what was removed by which method."""
-    people = _who_asked(account.asked)
+    people = _requesters(account.asked)
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return (
@@ -54,25 +54,25 @@ def headline(account: ErasureReport) -> str:
         )
     removal = account.removal
     method = removal.promise.method
-    how = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
+    method_phrase = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
     records = counted(removal.records, "record")
-    return f"{people}; {records} removed from the run by {how}"
+    return f"{people}; {records} removed from the run by {method_phrase}"
 
 
-def _who_asked(asked: Asked) -> str:
-    """Return how many people asked in this command, and how many had asked before it."""
+def _requesters(request: Asked) -> str:
+    """Return a clause on how many people request erasure now, and how many did earlier."""
     parts = []
-    if asked.people_requested or not asked.people_pending_before:
-        people = counted(asked.people_requested, "person", "people")
-        now = f"{people} requested erasure"
-        if asked.people_with_test_records_only:
-            now = (
-                f"{now} (for {asked.people_with_test_records_only} of them, the data has only test "
-                "records, which training did not use)"
+    if request.people_requested or not request.people_pending_before:
+        people = counted(request.people_requested, "person", "people")
+        requested_now = f"{people} requested erasure"
+        if request.people_with_test_records_only:
+            requested_now = (
+                f"{requested_now} (for {request.people_with_test_records_only} of them, the data "
+                "has only test records, which training did not use)"
             )
-        parts.append(now)
-    if asked.people_pending_before:
-        people_before = counted(asked.people_pending_before, "person", "people")
+        parts.append(requested_now)
+    if request.people_pending_before:
+        people_before = counted(request.people_pending_before, "person", "people")
         parts.append(f"{people_before} had requested erasure earlier")
     return ", and ".join(parts)
 
@@ -117,8 +117,8 @@ def summary(account: ErasureReport) -> dict[str, str]:
         )
     budget = account.removal.budget
     if budget is not None:
-        left = f"{budget.total - budget.spent:.4g}"
-        rows["removal budget"] = f"{left} of {budget.total:.4g} left ({BUDGET_UNIT})"
+        remaining = f"{budget.total - budget.spent:.4g}"
+        rows["removal budget"] = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
     rows["earlier answers"] = _earlier_counts(account.earlier)
     if account.sweep is not None:
         rows["traces"] = _traces(account.sweep)
@@ -193,19 +193,19 @@ def _standing(result: Earlier) -> str:
 
 
 def _answers(standing: int, void: int) -> str:
-    """Return how many of some answers are valid, and how many void, as a phrase."""
+    """Return a phrase on how many answers are still valid, and how many are void."""
     return f"{standing:,} of {standing + void:,} answers stand, {void:,} void"
 
 
 def _traces(search: TraceSearch) -> str:
     """Return how many traces of erased records were found in other runs, as a clause."""
-    found = sum(place.found for place in search.places)
+    traces = sum(place.found for place in search.places)
     runs = sum(place.runs for place in search.places)
-    places = tuple(dict.fromkeys(place.place.sentence for place in search.places))
+    kinds_of_runs = tuple(dict.fromkeys(place.place.sentence for place in search.places))
     words = "no other training runs were found"
     if runs:
         searched = sum(place.searched for place in search.places)
-        words = _traces_in_runs(found, searched, runs, few(places))
+        words = _traces_in_runs(traces, searched, runs, few(kinds_of_runs))
     if any(_has_remark(place, "trained_on_erased_earlier") for place in search.places):
         words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
@@ -362,7 +362,7 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
-    """Yield what is not as it should be, for the console, indented."""
+    """Yield an indented line for the console for each problem that an erasure reports."""
     for fact in account.removal.promise.assumptions:
         if not fact.held:
             yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
@@ -451,14 +451,14 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     """Yield the table of traces found in each folder, and the places that were not searched."""
     rows = []
     for place in _places(account):
-        found: object = place.found
+        trace_count: object = place.found
         if not place.found and place.searched == 0 and place.runs:
-            found = "not searched"
+            trace_count = "not searched"
         row = (
             place.place.sentence,
             str(place.runs),
             str(place.searched),
-            _strong(found),
+            _strong(trace_count),
             _remarks_text(place),
         )
         rows.append(row)
