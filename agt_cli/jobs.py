@@ -183,7 +183,7 @@ def _run_recorded(
         except AgtError as error:
             # A refused request changed nothing, so its folder would only look like a damaged one.
             if command == "unlearn" and not sweep and error.exit_code != AgtError.exit_code:
-                record.leave_nothing()
+                record.discard()
             raise
     return record, result
 

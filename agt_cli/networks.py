@@ -87,7 +87,7 @@ def complete_line(
     from agt.settings import RECIPE
 
     if own_network is not None:
-        own_network = own_network.as_meant
+        own_network = own_network.with_corrected_module
     unknown_keys = set()
     folder = ""
     if own_network is not None:

@@ -54,7 +54,7 @@ class OwnNetwork:
         return self.typed.partition("(")[0]
 
     @cached_property
-    def as_meant(self) -> "OwnNetwork":
+    def with_corrected_module(self) -> "OwnNetwork":
         """This network, with the name of its module corrected if it is a typing error.
 
         The module's name is replaced by that of a similar file in the same folder; without one the

@@ -14,7 +14,7 @@ from agt.data.erasure import IsErased
 from agt.data.file_settings import EmbeddingsSettings, FileConstants
 from agt.data.files import same_shape
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.prepared import alone_fact, require_finished
+from agt.data.prepared import require_finished, separate_preparation_fact
 from agt.data.records import Records
 from agt.errors import DataError
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
@@ -153,7 +153,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         They are evidence for condition b of a privacy guarantee: each record is processed by
         itself.
         """
-        prepared_alone = alone_fact(rows.columns.path, units=self.unit is not None)
+        prepared_alone = separate_preparation_fact(rows.columns.path, units=self.unit is not None)
         made_alone = prepared_alone or declared("vectors_made_alone", column=self.x)
         return evidence(split, made_alone, *rows.facts)
 

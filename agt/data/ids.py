@@ -127,7 +127,7 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
         [n] str, unique; the first of identical records keeps its id. ``ids`` itself if there are no
         identical records.
     """
-    copies = _copies_before(digests)
+    copies = _earlier_copies_by_row(digests)
     if not copies:
         return ids
     numbered = ids.copy()
@@ -137,7 +137,7 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
     return numbered
 
 
-def _copies_before(digests: np.ndarray) -> dict[int, int]:
+def _earlier_copies_by_row(digests: np.ndarray) -> dict[int, int]:
     """Return the number of earlier copies of each record that has some, by row.
 
     Args:
@@ -368,7 +368,7 @@ def rough_row_hash(rows: np.ndarray) -> np.ndarray:
     return hashes
 
 
-def counts_rows(names: np.ndarray) -> bool:
+def resemble_row_numbers(names: np.ndarray) -> bool:
     """Return whether names look like row numbers, which change when records are removed.
 
     Names look so if more than half of the distinct ones are numbers, in any order, that fill more

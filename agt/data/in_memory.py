@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from agt.data.dataset import Dataset
-from agt.data.ids import counts_rows, default_ids
+from agt.data.ids import default_ids, resemble_row_numbers
 from agt.data.labelled import MAX_FOUND, class_indices
 from agt.data.meanings import label_free_facts, label_range_fact
 from agt.data.records import UNLABELLED, Records, records
@@ -430,7 +430,7 @@ def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
     """
     if permanent:
         return declared("names_for_good", names=name, setting="declared.ids=True")
-    code = "names_count_rows" if counts_rows(values) else "names_may_be_places"
+    code = "names_count_rows" if resemble_row_numbers(values) else "names_may_be_places"
     return not_held(code, names=name, setting="declared.ids=True")
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from agt.data.ids import counts_rows
+from agt.data.ids import resemble_row_numbers
 from agt.facts import Fact, declared, not_held, proved
 
 
@@ -18,9 +18,9 @@ def id_facts(
 
     They are evidence for condition b of a privacy guarantee: each record is processed by itself.
     A number that counts rows is no id: when a record is removed, others get new numbers, and so
-    new batches. So ids that look like row numbers (``counts_rows``) do not meet the condition
-    unless they are declared permanent. (Whether ids look so depends on private records; with
-    ``permanent`` the facts do not depend on them.)
+    new batches. So ids that look like row numbers (``resemble_row_numbers``) do not meet the
+    condition unless they are declared permanent. (Whether ids look so depends on private records;
+    with ``permanent`` the facts do not depend on them.)
 
     Args:
         id, unit, public: the names of columns in the configuration; None: it names no such column.
@@ -41,7 +41,7 @@ def id_facts(
 
 def _names_fact(code: str, setting: str, column: str, names: np.ndarray, permanent: bool) -> Fact:
     """Return the declared fact of a column of names, or that the names look like row numbers."""
-    if not permanent and counts_rows(names):
+    if not permanent and resemble_row_numbers(names):
         return not_held("column_counts_rows", column=column, setting=setting)
     return declared(code, column=column, setting=setting)
 

@@ -142,7 +142,7 @@ def require_finished(path: Path, obtain: str | None) -> None:
         read_prepared(path)
 
 
-def alone_fact(path: Path, units: bool) -> Fact | None:
+def separate_preparation_fact(path: Path, units: bool) -> Fact | None:
     """Return the fact whether each record was prepared without reading others.
 
     It is evidence for condition b of a privacy guarantee (each record is processed by itself), and

@@ -177,7 +177,7 @@ class OwnVotesModel(Votes):
         evenly_spaced = np.linspace(0, len(records) - 1, query_count)
         queries = records.take(evenly_spaced.astype(np.int64))
         phi = self.phi(queries.features)
-        earlier_labels = self._ask_members(phi, indices)
+        earlier_labels = self._compute_member_labels(phi, indices)
         check_retrained(unused_learner, shards, phi, earlier_labels)
 
     def retrained(
@@ -246,7 +246,7 @@ class OwnVotesModel(Votes):
         seed = member_seed(self.settings.ensemble.key, member)
         return Shard(self.phi(records.features), records.labels, seed)
 
-    def _ask_members(self, phi: np.ndarray, indices: Sequence[int]) -> np.ndarray:
+    def _compute_member_labels(self, phi: np.ndarray, indices: Sequence[int]) -> np.ndarray:
         """Compute the labels of queries by some members, [len(indices), n] int16.
 
         Stored votes are neither read nor changed.
@@ -359,7 +359,7 @@ class OwnVotesModel(Votes):
         if new:
             new_digests = [digests[query] for query in new]
             all_members = range(self.settings.ensemble.members)
-            votes = self._ask_members(phi[new], all_members).T  # [new queries, T]
+            votes = self._compute_member_labels(phi[new], all_members).T  # [new queries, T]
             self.ballots.update(zip(new_digests, votes, strict=True))
         return self._stored_votes(digests)
 

@@ -52,7 +52,7 @@ from agt_cli.unlearn.person_md import (
     person_fields,
     person_metrics,
     person_page,
-    say_people,
+    print_people,
 )
 
 CertificatesT = TypeVar("CertificatesT")
@@ -151,7 +151,7 @@ def _certify_classes(
     result = _result(opened, certified.quality, certified.table, record)
     if people:
         result["people"] = _write_people(people, record, certified.certification, opened)
-        say_people(people, record, console)
+        print_people(people, record, console)
     if pending_sentences:
         result["owed"] = pending_sentences[0]
     return result

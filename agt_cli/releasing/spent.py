@@ -146,7 +146,7 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         AgtError: the file cannot be written, but a ledger was debited.
     """
     note = sentences.spent_note(about.what)
-    now = spent_before(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
+    now = earlier_spending(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
     try:
         record.write(
             SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note})
@@ -161,7 +161,7 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         ) from error
 
 
-def spent_before(record: RunRecord) -> dict[str, Any]:
+def earlier_spending(record: RunRecord) -> dict[str, Any]:
     """Return the content of this run's spent.json; empty: there is none that can be read.
 
     There is one if the run is resumed. It then draws what it would have drawn the first time.

@@ -177,7 +177,7 @@ class RunRecord(FolderWriter):
             self._write_json("metrics.json", self._metrics)
         self._lock.release()
 
-    def leave_nothing(self) -> None:
+    def discard(self) -> None:
         """Have the files of this record removed when it ends, because nothing was done."""
         self._leaves_nothing = True
 

@@ -149,7 +149,7 @@ class Scoring(ABC):
         """Return whether a score is better than another."""
 
     @abstractmethod
-    def is_far_better(self, score: float, other: float) -> bool:
+    def is_clearly_better(self, score: float, other: float) -> bool:
         """Return whether a score is so much better than another that it is worth a remark."""
 
     def shortfall(self, model: float, references: Mapping[str, float]) -> str:
@@ -322,7 +322,7 @@ class ClassScoring(Scoring):
         """Return whether an accuracy is higher."""
         return score > other
 
-    def is_far_better(self, score: float, other: float) -> bool:
+    def is_clearly_better(self, score: float, other: float) -> bool:
         """Return whether an accuracy is higher by more than 0.02."""
         return score > other + 0.02
 
@@ -450,7 +450,7 @@ class NumberScoring(Scoring):
         """Return whether an error is lower."""
         return score < other
 
-    def is_far_better(self, score: float, other: float) -> bool:
+    def is_clearly_better(self, score: float, other: float) -> bool:
         """Return whether an error is lower by more than 8 %."""
         return score < 0.92 * other
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from agt.data.column_reader import ID_KINDS, ColumnReader
 from agt.data.formats import ISO_DATE, DateFormat, NumberFormat, reads
-from agt.data.ids import counts_rows
+from agt.data.ids import resemble_row_numbers
 from agt.errors import DataError
 from agt_cli.runs.column import (
     CODES_REMARK,
@@ -144,7 +144,9 @@ def _propose_column(
     if values.is_text or values.is_whole:
         texts = np.array(values.distinct.cast(pa.string()).to_pylist(), str)
         column = replace(
-            column, counts_rows=counts_rows(texts), in_groups=_are_in_digit_groups(values)
+            column,
+            resembles_row_numbers=resemble_row_numbers(texts),
+            in_groups=_are_in_digit_groups(values),
         )
         identity = _reason_identifying(column, rows, options.most_values)
         if identity and not declared:
@@ -327,7 +329,7 @@ def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
     remedy = f"give id={id_column}"
     # other numbers may be, for example, the ages of a few people
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
-    if unique and column.counts_rows and (has_identifying_name or consecutive):
+    if unique and column.resembles_row_numbers and (has_identifying_name or consecutive):
         return (
             "the column seems to be a row number; if this number nevertheless identifies each "
             f"record permanently, {remedy} id_permanent=true"

@@ -278,7 +278,7 @@ def _id_lines(
     else:
         id = f"null # {NO_ID}"
     lines = [f"id: {id}"]
-    looks_like_row_numbers = any(column.counts_rows for column in names)
+    looks_like_row_numbers = any(column.resembles_row_numbers for column in names)
     if names and (id_permanent or (has_declarations and not looks_like_row_numbers)):
         lines.append(f"id_permanent: true    # declared by this line: {PERMANENT}")
     if any(column.mixed for column in names):
@@ -346,7 +346,7 @@ def describe_proposal(column: Column, inspection: Inspection, *, id_permanent: b
     if column.name == inspection.unit:
         return "the id of the person to whom each record belongs"
     if column.name == inspection.id:
-        is_doubtful = column.counts_rows and not id_permanent
+        is_doubtful = column.resembles_row_numbers and not id_permanent
         return "the record's id" + (f": {COUNTS_ROWS}" if is_doubtful else "")
     if column.name == inspection.label:
         missing = column.missing

@@ -47,7 +47,7 @@ from agt_cli.runs.prepare import (
 )
 from agt_cli.unlearn.hash_key import HashKey
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.record_index import Index, check_asked, check_same
+from agt_cli.unlearn.record_index import Index, check_missing_were_requested, check_same
 
 DIGEST_NAMES = {"data_digest": "data", "features_digest": "encoder's features"}
 
@@ -304,7 +304,7 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
             "version, or train again"
         )
     missing, _ = check_same(index, prepared.loaded.train, key, prepared.loaded.coding)
-    check_asked(index, missing, Log.of(finished).waiting)
+    check_missing_were_requested(index, missing, Log.of(finished).waiting)
     count = len(prepared.loaded.test)
     recorded_count = finished.metrics["n_test"]
     yield (

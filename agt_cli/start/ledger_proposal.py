@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.data.ids import counts_rows
+from agt.data.ids import resemble_row_numbers
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
 from agt.ledger.ledger import NUMBERED_IDS, Ledger, MatchingTable, check_no_other_ledger
@@ -223,7 +223,7 @@ def _may_be_by_chance(names: np.ndarray, share: float) -> bool:
         names: [n] str, of one table's people.
         share: how many of the compared names another table has, too.
     """
-    if counts_rows(names):
+    if resemble_row_numbers(names):
         return True
     return share < 0.5 and all(map(_NUMBERED.fullmatch, map(str, np.unique(names))))
 

@@ -95,7 +95,7 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
         yield from (
             f"'{column.name}': {COUNTS_ROWS}. {DECLARED_AT_START}"
             for column in names
-            if column.counts_rows
+            if column.resembles_row_numbers
         )
     if unlisted:
         yield (

@@ -109,7 +109,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
         rows["changed answers"] = f"the updated model answers {changed:,} of {queries} differently"
     if account.waiting is not None:
         rows["until the next update"] = (
-            f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
+            f"(agt unlearn run=...) {_answered_while_pending(account.waiting)}"
         )
     if account.abstained or (account.abstained is not None and account.updated):
         rows["queries left unanswered until pending erasure requests were carried out"] = counted(
@@ -157,7 +157,7 @@ def _guaranteed(promise: Promise) -> str:
     )
 
 
-def _answered_meanwhile(waiting: Waiting) -> str:
+def _answered_while_pending(waiting: Waiting) -> str:
     """Return which queries are answered while requests are pending."""
     if waiting.distance is None:
         return "no query is answered"

@@ -489,7 +489,7 @@ def derive_account(
     return ErasureReport(
         schema=VERSION,
         agt=__version__,
-        asked=_asked_by(entry, log),
+        asked=_requested_in(entry, log),
         removal=removal,
         state=state,
         outside=OUTSIDE,
@@ -501,7 +501,7 @@ def derive_account(
     )
 
 
-def _asked_by(entry: RequestEntry, log: Log) -> Asked:
+def _requested_in(entry: RequestEntry, log: Log) -> Asked:
     """Return how many people, records and ids an entry of a request log names.
 
     Args:

@@ -141,7 +141,7 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             "from the data, train a new run (agt train ledger=...), and then delete this run"
         )
     settings, prepared = (
-        _drawn_anew(job, record)
+        _with_new_seeds(job, record)
         if job.fresh
         else (from_the_start(job.run, job.settings), job.prepared)
     )
@@ -230,7 +230,7 @@ def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -
     return {**node, key: _with_setting(node[key], rest, value) if rest else value}
 
 
-def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
+def _with_new_seeds(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
     """Draw seeds and keys again, and write them into the record's config.yaml.
 
     Returns:

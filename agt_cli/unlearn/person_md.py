@@ -80,7 +80,7 @@ def person_metrics(comparisons: Sequence[PersonAnswers]) -> dict[str, int]:
     }
 
 
-def say_people(comparisons: Sequence[PersonAnswers], record: RunRecord, console: Console) -> None:
+def print_people(comparisons: Sequence[PersonAnswers], record: RunRecord, console: Console) -> None:
     """Print how the answers change without each person's records, and who may read that."""
     console.table("answers without one person's records", TITLES, _rows(comparisons))
     for method in dict.fromkeys(comparison.influence.method for comparison in comparisons):

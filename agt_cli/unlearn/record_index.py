@@ -220,7 +220,9 @@ def check_same(
     return np.setdiff1d(np.arange(len(index)), position), position
 
 
-def check_asked(index: Index, missing: np.ndarray, requested: Collection[str]) -> None:
+def check_missing_were_requested(
+    index: Index, missing: np.ndarray, requested: Collection[str]
+) -> None:
     """Raise DataError if the data lack records whose erasure nobody requested.
 
     Args:

@@ -29,7 +29,7 @@ from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.unlearn.hash_key import HashKey, KeyKind, as_words
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.record_index import Index, check_asked, check_same, places
+from agt_cli.unlearn.record_index import Index, check_missing_were_requested, check_same, places
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
@@ -164,7 +164,7 @@ class TrainingRecords:
         requested = self.log.waiting
         if request is not None:
             requested = requested | set(request.records)
-        check_asked(self.index, self.missing, requested)
+        check_missing_were_requested(self.index, self.missing, requested)
 
     @property
     def by(self) -> By:

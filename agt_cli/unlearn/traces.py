@@ -494,7 +494,7 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
         }
         searches.append(SearchesBelow(folder, answers, models))
     keys = {answer.key for search in searches for answer in search.answers.values()}
-    with_traces = {key for key, hashes in _found_before(targets.entries).items() if hashes}
+    with_traces = {key for key, hashes in _hashes_found_before(targets.entries).items() if hashes}
     missing_runs = len(with_traces - keys)
     found = list[Place]()
     for search in searches:
@@ -616,7 +616,7 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
         key = HashKey.of(run)
     is_key = key is not None and key.check == index.key
     index_digest = manifest.files[RECORD_INDEX_FILE]
-    states = {manifest.digest} | _states_before(run, manifest)
+    states = {manifest.digest} | _earlier_states(run, manifest)
     searched_until = max(
         (
             e.number
@@ -625,8 +625,8 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
         ),
         default=0,
     )
-    before = _found_before(targets.entries).get(index.key, frozenset())
-    of_earlier = _found_before(targets.earlier_entries).get(index.key, frozenset())
+    before = _hashes_found_before(targets.entries).get(index.key, frozenset())
+    of_earlier = _hashes_found_before(targets.earlier_entries).get(index.key, frozenset())
     rows = _rows_hashed(index, before)
     earlier_rows = _rows_hashed(index, of_earlier)
     if key is not None and is_key:
@@ -682,7 +682,7 @@ def _content_of_names(run: Run, dataset: Mapping[str, Any]) -> str:
     return json.dumps([settings, digests], default=str)
 
 
-def _states_before(run: Path, manifest: Manifest) -> frozenset[str]:
+def _earlier_states(run: Path, manifest: Manifest) -> frozenset[str]:
     """Return the digests of the states that a run's state was made from by erasures.
 
     A state has no record that an earlier one of these lacks. None if its log cannot be read.
@@ -774,13 +774,13 @@ def _was_searched_for_all(
     return index_digest in search.indexes or bool(states & search.states)
 
 
-def _found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
+def _hashes_found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
     """Return key of a run -> the hashes, under that run's secret key, of erased records it had."""
-    found = dict[str, frozenset[str]]()
+    hashes_by_run = dict[str, frozenset[str]]()
     for entry in entries:
         for key, search in _searches_of(entry).items():
-            found[key] = found.get(key, frozenset()) | search.records
-    return found
+            hashes_by_run[key] = hashes_by_run.get(key, frozenset()) | search.records
+    return hashes_by_run
 
 
 def _people_without_training(entries: Sequence[RequestEntry]) -> dict[int, int]:

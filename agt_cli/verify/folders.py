@@ -177,7 +177,7 @@ class Record(Run):
         record = cls(folder, folder, manifest, findings=findings)
         record._hash(progress)
         with findings.recording_errors("nothing else"):
-            record._look_beside()
+            record._note_unlisted_files()
         return record
 
     def _hash(self, progress: OnFile) -> None:
@@ -193,7 +193,7 @@ class Record(Run):
         right = f"all {listed} listed files have the hashes (sha256) that manifest.json lists"
         self.findings.compare("files", not wrong, right, few(wrong, MAX_NAMED, "; "))
 
-    def _look_beside(self) -> None:
+    def _note_unlisted_files(self) -> None:
         """Note the files of the folder that its manifest does not list."""
         kind_by_path = inventory(self.folder)
         extra = sorted(kind_by_path.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
@@ -302,7 +302,7 @@ class Record(Run):
             for name in COUNTS_SINCE_0_11 - self.metrics.keys():
                 del counts[name]  # the record is older than these
             self.check_metrics("conditions.json", **counts)
-            statuses = stand_words(conditions)
+            statuses = condition_counts_sentence(conditions)
             self.findings.ok(
                 "conditions", f"the status of each condition follows from its facts: {statuses}"
             )
@@ -454,7 +454,7 @@ class Record(Run):
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
 
 
-def stand_words(conditions: Sequence[Condition]) -> str:
+def condition_counts_sentence(conditions: Sequence[Condition]) -> str:
     """Return how many conditions are proved, declared and not held, with their letters.
 
     For example ``6 proved (a b c d f g), 1 declared (e)``.

@@ -30,7 +30,7 @@ from agt_cli.verify.erasure import (
 from agt_cli.verify.folders import OnFile, Record
 from agt_cli.verify.items import VerifiedItem
 from agt_cli.verify.labels import check_labels
-from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
+from agt_cli.verify.ledgers import NotedHead, check_whole_ledger, ledgers_of
 from agt_cli.verify.pages import (
     certificate_sentences,
     check_audit,
@@ -169,7 +169,7 @@ class Verification:
 
         """
         if is_ledger(path):
-            return look_at_ledger(path, self.head)
+            return check_whole_ledger(path, self.head)
         if not os.path.lexists(path / MANIFEST_FILE):
             return _unfinished(path)
         return self._folder(path, digest).item
@@ -236,7 +236,7 @@ class Verification:
             if record.command == ERASURE:
                 below, claims = self._erasure(record)
             else:
-                below, claims, training = self._made(record)
+                below, claims, training = self._ordinary_run(record)
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         item = VerifiedItem(
@@ -252,7 +252,7 @@ class Verification:
         )
         return item, training
 
-    def _made(
+    def _ordinary_run(
         self, record: Record
     ) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
         """Check a run that is not an erasure.
@@ -335,19 +335,19 @@ class Verification:
             return VerifiedFolder(VerifiedItem(title, findings.checks, digest=digest or ""))
         erasure = describe_replacement(folder, digest)
         if not erasure:
-            return self._deeper._folder(folder, digest)
+            return self._for_source._folder(folder, digest)
         findings.note(
             "state",
             erasure,
             "the checks below are about the present state of the run, not about the earlier state "
             "from which this folder was made",
         )
-        present = self._deeper._folder(folder, None)
+        present = self._for_source._folder(folder, None)
         item = VerifiedItem(title, findings.checks, rests_on=(present.item,), digest=digest or "")
         return VerifiedFolder(item, present.record)
 
     @property
-    def _deeper(self) -> "Verification":
+    def _for_source(self) -> "Verification":
         """A copy of this verification, for checking a source: ``steps`` is increased by one."""
         return replace(self, steps=self.steps + 1)
 
@@ -379,7 +379,7 @@ class Verification:
         is_listed = listed == record.digest.removeprefix("sha256:")
         if not is_listed or self.steps >= MAX_STEPS:
             return None
-        return self._deeper._folder(record.folder.parent, None)
+        return self._for_source._folder(record.folder.parent, None)
 
 
 def _find_folder(recorded: Path, digest: str | None, run_folder: Path) -> Path | None:
