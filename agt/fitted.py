@@ -381,10 +381,10 @@ class Fitted:
                 return replace(portable, slope=released.slope)
 
     def _warn_owner(self, claim: Claim) -> None:
-        """Warn the data owner if a release looks wrong, for example if its guarantee is weak.
+        """Warn the data owner of doubts about a release, for example that its guarantee is weak.
 
         Args:
-            claim: the claim of the release.
+            claim: the privacy claim of the release.
         """
         for warning in claim.owner_warnings(self.model.problem.dataset.declared_size):
             warn_user(warning, Doubtful)

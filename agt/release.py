@@ -133,12 +133,12 @@ class Release(Generic[Drawn]):
 
     @property
     def requested_claim(self) -> Claim:
-        """The claim of all requested releases, with their total privacy loss."""
+        """The privacy claim of all requested releases, with their total privacy loss."""
         return self.claim
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of all releases that were paid for, with their total privacy loss."""
+        """The privacy claim of all releases that were paid for, with their total privacy loss."""
         return self.claim.with_account(self._account)
 
     @property
@@ -310,17 +310,17 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     @property
     def requested_claim(self) -> Claim:
-        """The claim of all labels that have to be paid for, with their total privacy loss."""
+        """The privacy claim of all labels that have to be paid for, with their total loss."""
         return self._claim_of(self.requested)
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of the labels that were paid for, with their total and their ledger."""
+        """The privacy claim of the labels that were paid for, with their total privacy loss."""
         size = 0 if self.reservation is None else self.reservation.size
         return self._claim_of(size).with_account(self._account)
 
     def _claim_of(self, labels: int) -> Claim:
-        """Return the claim of a number of new labels with their total privacy loss.
+        """Return the privacy claim of some number of new labels, with their total privacy loss.
 
         For 0 labels it is the claim of one label, without a total.
         """

@@ -486,9 +486,9 @@ class Book:
         return spent
 
     def _apply_answers(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check an entry of answers, and add its batch to ``batches`` and its size to the counts.
+        """Check an entry that records stored answers, and add it to ``batches`` and to the counts.
 
-        The answers themselves are not read here: ``Ledger`` compares them with the digest.
+        The answers (labels of queries) are not read here: ``Ledger`` compares them with the digest.
 
         Raises:
             AlteredLedger: they do not follow the last answer, or their debit did not pay for them.

@@ -99,11 +99,13 @@ class LotPayer:
         return self.maximum is not None and self.reserved >= self.maximum
 
     def check(self, claim: Claim) -> None:
-        """Raise ConfigError if the ledger cannot count a release with this claim."""
+        """Raise ConfigError if the ledger cannot charge a release with this privacy guarantee."""
         self.payer.check(claim)
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return the queries as questions, with the labels that the ledger or a lot has of them.
+        """Return the queries as questions, with the labels that the ledger or a lot has stored.
+
+        A question is a query that must get the same label whenever it is repeated.
 
         Args:
             labelling: the mechanism with its model and its claim.
@@ -172,7 +174,7 @@ class LotPayer:
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Add drawn labels to their lots, and return the labels that are to be given.
+        """Add newly drawn labels to their lots, and return the labels that are to be released.
 
         The answers of a lot whose releases are used up are stored in the ledger.
 

@@ -89,10 +89,12 @@ class Payer(Protocol):
         """The name of the ledger's population; empty if no ledger counts the releases."""
 
     def check(self, claim: Claim) -> None:
-        """Raise ConfigError if the ledger cannot count a release with this claim."""
+        """Raise ConfigError if the ledger cannot charge a release with this privacy guarantee."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return the queries as questions, with the stored labels of those answered before.
+        """Return the queries as questions, with the labels that earlier releases stored for them.
+
+        A question is a query that must get the same label whenever it is repeated.
 
         Args:
             labelling: the mechanism with its model and its claim.
@@ -113,21 +115,21 @@ class Payer(Protocol):
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Store labels that were drawn, and return the labels that are to be given.
+        """Store newly drawn labels, and return the labels that are to be released.
 
         Args:
-            reservation: the reservation that paid for them.
+            reservation: the reservation that paid for the labels.
             answers: the drawn labels, by the key of the question.
 
         Returns:
-            The labels to give as answers, by the same keys. One may differ from the drawn label, if
-            another process answered the question first.
+            The labels to release, by the same keys. A label may differ from the drawn one if
+            another process stored a label for the question first.
         """
 
     def account(
         self, reservation: Reservation, one_by_one: bool = False
     ) -> Account | Uncounted | None:
-        """Return the statement about the ledger in a claim, or why no ledger counts the release.
+        """Return the ledger's account for a claim, or the reason why no ledger charged the release.
 
         Args:
             reservation: the reservation that paid for the release; of size 0 if nothing was paid
@@ -162,14 +164,14 @@ class NoPayer:
     name = ""
 
     def check(self, claim: Claim) -> None:
-        """Accept every claim."""
+        """Accept every release, because no ledger has to charge it."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
         """Return every query as a new question, even if two queries are equal."""
         return Questions(range(len(features)), {})
 
     def reserve(self, charged: Charged, requested: int) -> Reservation:
-        """Return a reservation of all ``requested`` releases, which nothing counts."""
+        """Return a reservation of all ``requested`` releases, which no ledger charges."""
         return Reservation(requested)
 
     def find_earlier(self, charged: Charged) -> None:
@@ -247,7 +249,7 @@ class LedgerPayer:
             ledger.admit(present_table, ledger.population.unit)
         ledger.check(people.relation, table.data, table.unit)
         check_no_other_ledger(
-            ledger.path, table, compare_names=False, declared=ledger.book.declared
+            ledger.path, table, compare_names=False, declared_others=ledger.book.declared
         )
         elsewhere = find_ledgers_elsewhere(ledger.path.parent, table)
         first_entries = {match.ledger for match in elsewhere.values()}
@@ -324,7 +326,7 @@ class LedgerPayer:
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Store labels that were drawn in the ledger, and return the labels that are to be given.
+        """Store newly drawn labels in the ledger, and return the labels that are to be released.
 
         Without a debit there are no new labels: the answers are returned unchanged.
         """

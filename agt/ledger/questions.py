@@ -65,7 +65,7 @@ def keys_of(salt: bytes, terms: list[object], features: np.ndarray) -> list[byte
 
 @dataclass(frozen=True)
 class Questions:
-    """The queries of one call as questions, with the labels of those answered before.
+    """Queries that must get the same label when repeated, with the labels stored for them before.
 
     Attributes:
         keys: [n], the key of each query's question. Without a ledger it is the range of row

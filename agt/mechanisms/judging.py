@@ -39,7 +39,7 @@ def judge_claim(
     output: Output = Output.LABELS,
     noisy: bool = False,
 ) -> Claim:
-    """Return the claim of a release that no ledger counts yet, or refuse the release.
+    """Return the claim (the privacy guarantee) that a release may make, or refuse the release.
 
     Args:
         conditions: the seven assumptions of the privacy proof (docs/reference.md, section 3), as

@@ -10,7 +10,9 @@ from agt.messages import Message
 
 
 def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
-    """Return a copy of a claim that covers a number of labels, with their total privacy loss.
+    """Return the claim of several labels with their total privacy loss, given the claim of one.
+
+    A claim states the privacy guarantee of a release.
 
     Args:
         claim: the claim of one label.

@@ -150,7 +150,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def is_clearly_better(self, score: float, other: float) -> bool:
-        """Return whether a score is so much better than another that it is worth a remark."""
+        """Return whether a score is better than another by enough to be reported."""
 
     def shortfall(self, model: float, references: Mapping[str, float]) -> str:
         """Return sentences on how much better the best reference learner is.

@@ -167,7 +167,7 @@ class LedgerProposal:
         if admitted:
             ledger.check(people.relation, table.data, table.unit)
         check_no_other_ledger(
-            ledger.path, table, compare_names=not admitted, declared=book.declared
+            ledger.path, table, compare_names=not admitted, declared_others=book.declared
         )
         kind = weights_mechanisms().get(mechanism)
 

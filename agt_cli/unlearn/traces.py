@@ -477,30 +477,30 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
 
     Args:
         targets: the erased records.
-        folders: where runs lie.
+        folders: the folders below which runs are searched.
         run: the folder of the run that was updated.
 
     Returns:
-        What was found, an entry for each folder.
+        The result of the search of each folder.
     """
-    searched = {run.resolve()}  # folders that were searched, or are not to be
+    searched = {run.resolve()}  # folders that were searched or must not be
     searches = list[SearchesBelow]()
     for folder in folders:
         models = ModelsBelow.of(folder).without(searched)
         searched |= models.resolved
-        answers = {
+        answer_by_run = {
             path.relative_to(folder).as_posix(): search_run(targets, path)
             for path in models.folders["indexed"]
         }
-        searches.append(SearchesBelow(folder, answers, models))
+        searches.append(SearchesBelow(folder, answer_by_run, models))
     keys = {answer.key for search in searches for answer in search.answers.values()}
     with_traces = {key for key, hashes in _hashes_found_before(targets.entries).items() if hashes}
     missing_runs = len(with_traces - keys)
-    found = list[Place]()
+    results = list[Place]()
     for search in searches:
-        found.append(_place_of(targets, search, missing_runs))
+        results.append(_place_of(targets, search, missing_runs))
         missing_runs = 0  # they are in no folder, so they are counted once, in the first
-    return tuple(found)
+    return tuple(results)
 
 
 def _place_of(targets: TraceTargets, below: SearchesBelow, missing_runs: int) -> Place:

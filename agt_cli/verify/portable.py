@@ -283,19 +283,19 @@ def _only(fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _compare_claim_with_release(claimed: Claim, release: Record | None) -> None:
-    """Raise Broken unless a folder of weights has the claim of the run that released them.
+    """Raise Broken unless released weights carry the privacy claim of the run that released them.
 
-    Only the date of issue is left out in the folder. Nothing is compared if the run's claim is
-    missing or cannot be read, because another check notes that.
+    Only the date of issue is missing in the folder of the weights. Nothing is compared if the
+    run's claim is missing or cannot be read, because another check notes that.
 
     Args:
         claimed: the claim in the folder of weights.
         release: the run that released the weights; None: it was not found.
     """
-    owner_claim = None if release is None else _claim_in(release)
-    if owner_claim is None:
+    claim_of_run = None if release is None else _claim_in(release)
+    if claim_of_run is None:
         return
-    derived = plain_of(replace(owner_claim, issued=None))
+    derived = plain_of(replace(claim_of_run, issued=None))
     check_match(CLAIM_FILE, plain_of(claimed), RELEASING_RUN, derived)
 
 

@@ -128,9 +128,9 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
 def _derive_claim(
     record: Record, model: Model | None, claimed: Claim | None, simulated: bool
 ) -> Claim:
-    """Return the claim that agt predict would make of a release, with its totals.
+    """Recompute the privacy claim that agt predict makes of a release, with its totals.
 
-    Compare it with spent.json and metrics.json on the way.
+    The claim is compared with spent.json and metrics.json.
 
     Args:
         record: of the release.
@@ -361,7 +361,7 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
 
 
 def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
-    """Raise Broken unless the recorded claim is the recomputed one.
+    """Raise Broken unless a release's recorded privacy claim equals the recomputed one.
 
     Which ledger counts the release, if any, is taken from the recorded claim; the ledger itself is
     compared elsewhere (``agt_cli.verify.ledgers``).
