@@ -244,7 +244,7 @@ class Session:
         return gathered(release.draw(), len(release.features))
 
     def write_spent(self) -> None:
-        """Write spent.json: the budget that was paid so far, with the ledger entries of it."""
+        """Write spent.json: the budget paid so far, and the ledger entries that paid it."""
         claim = claim_of_labels(self.labelling.claim, self.lots.reserved, self.terms.delta)
         entry = self.lots.newest.entry
         if entry is not None:

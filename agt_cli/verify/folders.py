@@ -277,7 +277,7 @@ class Record(Run):
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """The seven conditions of a privacy guarantee in conditions.json; empty: it has none.
+        """The seven conditions of a privacy guarantee in conditions.json; empty: not readable.
 
         Each must have the status that follows from its own facts, and metrics.json must count as
         many conditions of each status. The results are noted in the findings.
