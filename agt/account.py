@@ -384,7 +384,7 @@ class Ledger:
 
 @contextmanager
 def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[Payer]:
-    """Open what pays for a release from Python, and close it afterwards.
+    """Open the payer of a release (a ledger, if one is given), and close it afterwards.
 
     Args:
         ledger: the ledger or its path; None: no file counts the release. This process counts it,

@@ -99,7 +99,7 @@ class NumberAnswers(Answers):
         raise self._no_distances()
 
     def _no_distances(self) -> ConfigError:
-        """Return the refusal of what only labels have."""
+        """Return the error for asking numeric answers for stable distances."""
         return ConfigError(
             "stable_distance only exists for labels. For answers that are numbers, use bounds(k) "
             "or within(tolerance)"
@@ -180,7 +180,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
     For example "conditions proved: a d f g; declared: c e; not met: b".
 
     Args:
-        conditions: the conditions a to g of a privacy claim.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md).
     """
     shown_names = {"proved": "proved", "declared": "declared", "not held": "not met"}
     groups = []

@@ -212,11 +212,11 @@ class Group:
 
         return own_results() if self.size == 1 else self._results_of_all(own_results())
 
-    def _results_of_all(self, own: Iterator[T]) -> list[T]:
+    def _results_of_all(self, own_results: Iterator[T]) -> list[T]:
         """Return the results of all processes, by rank.
 
         Args:
-            own: computes the results of this process.
+            own_results: computes the results of this process.
 
         Raises:
             AgtError: one process failed. All raise its error.
@@ -225,7 +225,7 @@ class Group:
         failure: AgtError | None = None
         try:
             with joined(ALONE):  # so that the work exchanges nothing
-                results.extend(own)
+                results.extend(own_results)
         except AgtError as error:
             failure = error
         all_results: list[T] = []
@@ -350,8 +350,8 @@ def together(timeout: float = TIMEOUT) -> Iterator[Group]:
     If it started none, this process works alone.
 
     Args:
-        timeout: the number of seconds after which a process that does not answer counts as lost. A
-            process that ended is noticed at once.
+        timeout: the number of seconds after which a process that does not answer is treated as
+            lost. A process that ended is noticed at once.
 
     Raises:
         ConfigError: some of torchrun's variables are missing, or are not valid numbers.

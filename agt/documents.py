@@ -145,7 +145,10 @@ def _difference(node: Any, expected: Any, path: str = "") -> str:
 def _unequal(node: Any, expected: Any, path: str) -> str:
     """Return a text that names an entry, its value in the file, and the one that agt would write.
 
-    Arguments as of ``_difference``.
+    Args:
+        node: the value in the file.
+        expected: the value that agt would have written.
+        path: the entry of the document, such as ".total.eps".
     """
     entry = path.removeprefix(".")
     return f"the entry {entry} is {node!r}, but agt would have written {expected!r}"

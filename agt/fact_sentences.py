@@ -764,17 +764,17 @@ def rows(source: str) -> str:
 
 
 def declaration(sentence: str, broken_by: str) -> str:
-    """Return a declaration with what would make it false, as one sentence."""
+    """Return a sentence with a declaration, and the clause that would make it false."""
     return f"{sentence}; false if {broken_by}"
 
 
 def declared(declaration: str) -> str:
-    """Return the sentence of a declaration, marked as declared."""
+    """Return the sentence of a declaration behind the word "declared"."""
     return f"declared: {declaration}"
 
 
 def proposed_words(proposed: int, total: int, *, classes: bool, size: bool) -> str:
-    """Return which public values agt proposed from the rows, counted as claims count them.
+    """Return a phrase on which public constants agt proposed after reading the private rows.
 
     Args:
         proposed: of how many columns it proposed the range or the list.

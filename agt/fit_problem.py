@@ -66,7 +66,7 @@ class TrainingData:
         public: np.ndarray | None = None,
         numbers: NumericTarget | None = None,
     ) -> "TrainingData":
-        """Build a dataset from what the user gave.
+        """Build the training data from arrays or a data frame.
 
         Args:
             x: [n, ...] features, or a pandas data frame.

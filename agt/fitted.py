@@ -80,8 +80,8 @@ class Fitted:
             numbers.
         columns: the rules by which columns of a data frame become features; None: features are
             numbers as given.
-        recorded: the conditions a to g of a privacy claim when the model was saved; None: it was
-            not loaded.
+        recorded: the seven conditions of a privacy guarantee (docs/method.md) when the model was
+            saved; None: it was not loaded.
         names: the columns of the data frame that the model was trained on. A data frame of queries
             must have the same, in any order, unless ``columns`` selects them. Empty: the model was
             trained on an array.
@@ -381,10 +381,10 @@ class Fitted:
                 return replace(portable, slope=released.slope)
 
     def _warn_owner(self, claim: Claim) -> None:
-        """Warn the data owner if a release looks wrong, for example if its guarantee is weak.
+        """Warn the data owner of doubts about a release, for example that its guarantee is weak.
 
         Args:
-            claim: the claim of the release.
+            claim: the privacy claim of the release.
         """
         for warning in claim.owner_warnings(self.model.problem.dataset.declared_size):
             warn_user(warning, Doubtful)

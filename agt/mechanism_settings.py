@@ -28,7 +28,8 @@ _VALID_BUDGET = {"eps": 1.0, "mu": 1.0, "delta": 1e-5}
 class NoiseLaw(Enum):
     """The distribution of a release, which determines the attack of ``agt audit weights``.
 
-    From the distribution, an audit computes how well two neighbouring datasets can be told apart.
+    From the distribution, an audit computes how well two neighbouring datasets can be
+    distinguished.
     """
 
     ADDED_GAUSSIAN = "independent normal noise is added to each trained weight"
@@ -82,13 +83,13 @@ def check_one_budget(
         kind: the mechanism's class, or that of its settings.
     """
     # A delta of 0 is a setting's default, and states no budget.
-    own = [
+    own_budget_keys = [
         f"mechanism.{key}"
         for key in BUDGET_KEYS
         if key in given and (key != "delta" or given["delta"])
     ]
     budget_keys = kind.budget_keys()
-    if not own and total.eps is None:
+    if not own_budget_keys and total.eps is None:
         own_budget = " and ".join(f"mechanism.{key}" for key in budget_keys)
         if kind.releases == "weights":
             raise ConfigError(
@@ -99,8 +100,8 @@ def check_one_budget(
             "the release has no privacy budget: give either total.eps (and total.delta) for "
             f"all queries together, or {own_budget} for each query"
         )
-    if own and total.eps is not None:
-        own_key = own[0]
+    if own_budget_keys and total.eps is not None:
+        own_key = own_budget_keys[0]
         raise ConfigError(
             f"total.eps and {own_key} both state a budget: give only one of these two"
         )

@@ -52,7 +52,7 @@ class ArgumentNames(SettingNames):
     arguments: Mapping[str, str]
 
     def name(self, key: str) -> str:
-        """Return the name of a setting in Python; a key without a name is returned as it is."""
+        """Return the name of a setting in Python; a key without a name is returned unchanged."""
         if key in self.arguments:
             return self.arguments[key]
         prefixes = [name for name in self.arguments if name.endswith(".") and key.startswith(name)]
@@ -100,7 +100,7 @@ class Message:
 
 
 def _to_text(value: Any, names: SettingNames) -> Any:
-    """Return the text of a setting or message, with the given names; another value as it is."""
+    """Return the text of a setting or message, with the given names; another value unchanged."""
     if isinstance(value, Setting):
         return names.name(value.key)
     return value.text(names) if isinstance(value, Message) else value

@@ -37,7 +37,8 @@ class Settings(TrainingParts):
         ensemble: the number of members and how they vote; 1 member: no ensemble.
         noise: the DP-SGD noise added to each training step; None: no noise.
         choices: the fact that says what data these settings were chosen on. A privacy guarantee
-            needs public data or constants (condition e of docs/method.md).
+            needs public data or constants (condition e of docs/method.md: preprocessing and
+            settings are public).
         learner: an estimator or function of the user's own that trains the members of an ensemble,
             where ``certificate.learner`` names one that may be imported; else None.
 

@@ -41,8 +41,10 @@ def targets(config: object) -> tuple[str, ...]:
         config: nested mappings and lists, at any depth.
     """
     modules = {current_name(target).rpartition(".")[0] for target in targets_of(config)}
-    own = [name for name in modules if name.partition(".")[0] not in _PACKAGES_AS_IMPORTED]
-    return tuple(sorted(own))
+    recorded_modules = [
+        name for name in modules if name.partition(".")[0] not in _PACKAGES_AS_IMPORTED
+    ]
+    return tuple(sorted(recorded_modules))
 
 
 def code_digest(modules: Iterable[str]) -> str:
@@ -60,7 +62,7 @@ def code_digest(modules: Iterable[str]) -> str:
 
 
 def package_of(module: str) -> str:
-    """Return the package whose source counts as a module's.
+    """Return the package whose source is the source of a module.
 
     That is its topmost package, and ``PAPERS`` for modules in there.
 
@@ -71,7 +73,7 @@ def package_of(module: str) -> str:
 
 
 def package_digest(package: str) -> str:
-    """Return a hash of all the source of a package, or of a module in a file of its own.
+    """Return a hash of all the source of a package, or of a module in a separate file.
 
     Args:
         package: the name under which it is imported.

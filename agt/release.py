@@ -55,7 +55,7 @@ class ReleaseTerms:
     """The public terms of a release: how it is judged, paid for and drawn.
 
     Attributes:
-        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
+        conditions: the seven assumptions of the privacy proof (docs/reference.md, section 3), as
             assessed; None: the model's own.
         accounting: "rigorous" refuses a release if a required condition does not hold; "paper" also
             takes an ensemble's published vote, and says where nothing is proved. Weights are always
@@ -133,12 +133,12 @@ class Release(Generic[Drawn]):
 
     @property
     def requested_claim(self) -> Claim:
-        """The claim of everything that is requested, with the total privacy loss."""
+        """The privacy claim of all requested releases, with their total privacy loss."""
         return self.claim
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of what was reserved, with its total privacy loss and its ledger.
+        """The privacy claim of all releases that were paid for, with their total privacy loss.
 
         Call ``reserve`` first; before, the ledger's account says that nothing was paid for.
         """
@@ -170,7 +170,7 @@ class Release(Generic[Drawn]):
         return reservation
 
     def draw(self, on_progress: OnProgress = lambda progress: None) -> Drawn:
-        """Draw what was reserved. It can be called once, after ``reserve``.
+        """Draw the releases that ``reserve`` paid for. It can be called once.
 
         Args:
             on_progress: called while queries are certified.
@@ -257,7 +257,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         mechanism: Mechanism | LaplaceMean,
         terms: ReleaseTerms,
     ) -> "LabelRelease":
-        """Return a release of labels for queries, after judging what may be claimed of them.
+        """Return a release of labels for queries, with the guarantee that may be claimed.
 
         Nothing private is computed, and nothing is paid for yet.
 
@@ -317,12 +317,12 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
 
     @property
     def requested_claim(self) -> Claim:
-        """The claim of all labels that have to be paid for, with their total privacy loss."""
+        """The privacy claim of all labels that have to be paid for, with their total loss."""
         return self._claim_of(self.requested)
 
     @property
     def reserved_claim(self) -> Claim:
-        """The claim of the labels that were paid for, with their total and their ledger.
+        """The privacy claim of the labels that were paid for, with their total privacy loss.
 
         Call ``reserve`` first; before, it is the claim of no labels.
         """
@@ -330,7 +330,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         return self._claim_of(size).with_account(self._account)
 
     def _claim_of(self, labels: int) -> Claim:
-        """Return the claim of a number of new labels with their total privacy loss.
+        """Return the privacy claim of some number of new labels, with their total privacy loss.
 
         For 0 labels it is the claim of one label, without a total.
         """
@@ -433,7 +433,7 @@ class NumberRelease(Release[int]):
     def judged(
         cls, model: Model, features: np.ndarray, mechanism: CertifiedQuantile, terms: ReleaseTerms
     ) -> "NumberRelease":
-        """Return a release of one number about queries, after judging what may be claimed of it.
+        """Return a release of one number about queries, with the guarantee that may be claimed.
 
         Nothing private is computed, and nothing is paid for yet.
 
@@ -508,7 +508,7 @@ class WeightsRelease(Release[ReleasedWeights]):
     def judged(
         cls, model: Model, mechanism: WeightsMechanism, terms: ReleaseTerms
     ) -> "WeightsRelease":
-        """Return a release of a model's weights, after judging what may be claimed of them.
+        """Return a release of a model's weights, with the guarantee that may be claimed.
 
         Every condition of the privacy proof is required, under either accounting. Nothing private
         is computed, and nothing is paid for yet.
@@ -583,7 +583,7 @@ class ConstantsRelease(Release[TableConstants]):
         conditions: Sequence[Condition],
         terms: ReleaseTerms,
     ) -> "ConstantsRelease":
-        """Return a release of a table's constants, after judging what may be claimed of them.
+        """Return a release of a table's constants, with the guarantee that may be claimed.
 
         Args:
             values: the private values of the table.

@@ -86,7 +86,7 @@ def no_linear_head(name: str, reads_records: bool) -> ConfigError:
 
     Args:
         name: the name of the mechanism.
-        reads_records: as in ``agt.mechanism_settings.MechanismSettings``.
+        reads_records: True: the mechanism computes new weights from the training records.
     """
     certificates = "certificate=stability (a single model)"
     if reads_records:

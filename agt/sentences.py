@@ -215,7 +215,7 @@ def neighbours(relation: str, edit: str) -> str:
 
 
 def spent_note(output: str) -> str:
-    """Return the sentence in spent.json that says that the release counts as spent budget.
+    """Return the sentence in spent.json that says to treat the budget of the release as spent.
 
     Args:
         output: labels, weights, a number or constants.
@@ -252,7 +252,8 @@ def no_proof(output: str, phrase: str, reasons: Sequence[str]) -> str:
     Args:
         output: what is released, a key of ``_GUARANTEE_OF``.
         phrase: the ``guarantee`` that the mechanism's paper claims.
-        reasons: as for ``unproved``; empty: the claim's form does not record any.
+        reasons: the letters of the conditions that are not met; any other reason is that the vote
+            is the published one. Empty: the claim's form does not record any.
     """
     because = f", because {unproved(reasons)}" if reasons else ""
     guarantee_of_output = _GUARANTEE_OF[output].format(phrase)
@@ -314,23 +315,24 @@ def vote_refusal() -> Message:
     )
 
 
-def relation_refusal(relation: str, why: str) -> str:
+def relation_refusal(relation: str, reason: str) -> str:
     """Return why nothing may be released under a relation, and what to do."""
     remedy = _REMEDIES["g"]
     return (
-        f"relation={relation}: {why}, so no release mechanism can use these certificates; {remedy}"
+        f"relation={relation}: {reason}, so no release mechanism can use these certificates; "
+        f"{remedy}"
     )
 
 
-def declaration(condition: str, why: str, broken_by: str | None) -> str:
-    """Return a declaration as a sentence.
+def declaration(condition: str, statement: str, broken_by: str | None) -> str:
+    """Return a declaration (a statement of the owner that no code can check) as a sentence.
 
     Args:
-        condition: the letter of the condition that needs it.
-        why: what was declared.
-        broken_by: what would make it false; None: that is left out.
+        condition: the letter of the condition of docs/method.md that needs the declaration.
+        statement: the clause that was declared to be true.
+        broken_by: a clause on what would make it false; None: the sentence does not say.
     """
-    declared = f"declared, not proved (for condition {condition}): {why}"
+    declared = f"declared, not proved (for condition {condition}): {statement}"
     return f"{declared}; false if {broken_by}" if broken_by else declared
 
 
@@ -347,15 +349,15 @@ def declared_in_brief(conditions: Sequence[str]) -> str:
     )
 
 
-def simulation(why: str, lines: Iterable[str]) -> list[str]:
+def simulation(reason: str, lines: Iterable[str]) -> list[str]:
     """Return the sentences on a release of which only a simulation is drawn.
 
     Args:
-        why: why it is a simulation.
+        reason: why it is a simulation.
         lines: the sentences of the release's claim.
     """
     return [
-        f"SIMULATION: {why}",
+        f"SIMULATION: {reason}",
         *(f"without a seed, this would hold: {line}" for line in lines),
     ]
 
@@ -422,11 +424,11 @@ def ledgers_elsewhere(first_entries: Sequence[str]) -> str:
         first_entries: the digits by which they are known, at least one ledger's.
     """
     listed = ", ".join(first_entries)
-    which = "another ledger, whose first entry has a hash that begins"
+    ledgers = "another ledger, whose first entry has a hash that begins"
     if len(first_entries) > 1:
-        which = "other ledgers, whose first entries have hashes that begin"
+        ledgers = "other ledgers, whose first entries have hashes that begin"
     return (
-        f"the same data are also counted by {which} with {listed}. So the budget of this ledger "
+        f"the same data are also counted by {ledgers} with {listed}. So the budget of this ledger "
         "does NOT bound everything that is released about these people: the privacy losses of all "
         "these ledgers add up"
     )
@@ -454,7 +456,7 @@ def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a name as it is, or with escapes if it has characters that cannot be printed."""
+    """Return a name unchanged, or with escapes if it has characters that cannot be printed."""
     return text if text.isprintable() else ascii(text)
 
 
@@ -477,7 +479,7 @@ def unit_meaning(table: UnitTable, population_unit: str) -> str:
 
 
 def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
-    """Return the sentence on what the user declared by admitting tables to a ledger.
+    """Return a sentence with the declarations that a user makes by admitting tables to a ledger.
 
     It names no digest, because it becomes a part of claims, which are published.
 

@@ -1,7 +1,7 @@
 """Typed, frozen settings, which are checked once when they are built.
 
 ``ComputeConfig`` changes speed alone; certificates depend on all other settings. The settings of a
-kind of certificate are in a file of its own (agt/models/kind.py).
+kind of certificate are in a separate file (agt/models/kind.py).
 
 What is wrong with settings is said in agt/setting_mistakes.py. Classes of settings are also the
 forms of documents (agt/documents.py).
@@ -211,10 +211,10 @@ class KGridConfig:
     def __post_init__(self) -> None:
         """Raise ValueError unless there is exactly one grid, without repetition, not too long."""
         if (self.max is None) == (self.values is None):
-            both = ": for a list, give kgrid=sparse as well" if self.values else ""
+            hint = ": for a list, give kgrid=sparse as well" if self.values else ""
             raise ValueError(
                 "give exactly one of kgrid.max (every integer k from 0 to max) and "
-                f"kgrid.values (a list){both}"
+                f"kgrid.values (a list){hint}"
             )
         if self.max is not None and self.max >= MAX_KS:
             raise ValueError(
@@ -359,7 +359,8 @@ class TrainingConfig:
             it (``coupled``, which is refused with momentum).
         chosen_on: the data that these settings were chosen on, as the user declares: "public" data
             or constants, or the training or test "data" itself; "recipe": they are the recipe's,
-            unchanged, which is checked; None: it was not declared, so condition e does not hold.
+            unchanged, which is checked; None: it was not declared, so condition e (preprocessing
+            and settings are public) does not hold.
         chosen_for: the settings that ``chosen_on`` is about (agt_cli/choices.py); it does not cover
             others. With votes by the recipe: the version of the recipe.
         chosen_from: the public rows that ``chosen_on`` is about; if they have changed, it covers

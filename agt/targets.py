@@ -126,7 +126,7 @@ def is_in_present_folder(module: str) -> bool:
 
 @contextmanager
 def trusting(names: Iterable[str]) -> Iterator[None]:
-    """Let ``imported`` accept these names, in addition to agt's own, until the end of the block.
+    """Allow imports of some names in addition to agt's own code, until the end of the block.
 
     Names that an outer block trusted are not trusted within.
 
@@ -141,7 +141,7 @@ def trusting(names: Iterable[str]) -> Iterator[None]:
 
 
 def imported(target: str, where: str) -> Any:
-    """Import what a ``_target_`` names.
+    """Import and return the class or function that a setting ``_target_`` names.
 
     Raises:
         UntrustedCode: it is neither agt's own nor trusted; nothing of it was imported.

@@ -40,8 +40,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 class _SentenceFormatter(Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
-        own = FORMATS.get(format_spec)
-        return super().format_field(value, format_spec) if own is None else own(value)
+        formatter = FORMATS.get(format_spec)
+        return super().format_field(value, format_spec) if formatter is None else formatter(value)
 
 
 def fill(template: str, values: Mapping[str, Any], names: SettingNames = KEYS) -> str:
@@ -56,7 +56,7 @@ def fill(template: str, values: Mapping[str, Any], names: SettingNames = KEYS) -
 
 
 def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any]) -> None:
-    """Refuse other values than those that the templates of a code take together.
+    """Check that a message has exactly the values that the templates of its code use.
 
     Raises:
         ValueError: a value is missing, unknown or of another type.
@@ -75,14 +75,14 @@ def check_values(code: str, templates: tuple[str, ...], values: Mapping[str, Any
 
 
 def add_new(templates: Mapping[str, str], known: dict[str, str]) -> None:
-    """Add templates to those of a room.
+    """Add templates of sentences to the known ones, whose codes must all differ.
 
     Raises:
         ValueError: there is a sentence of that code already.
     """
-    if both := templates.keys() & known.keys():
+    if known_twice := templates.keys() & known.keys():
         raise ValueError(
-            f"these codes already have templates: {sorted(both)}. Give the new templates other "
-            "codes"
+            f"these codes already have templates: {sorted(known_twice)}. Give the new templates "
+            "other codes"
         )
     known.update(templates)

@@ -25,7 +25,7 @@ from agt_audit.output_events import tail_event
 from agt_audit.trials import Exact, TrialPlan, claim_to_test
 from agt_cli.report.findings import Finding, Outcome
 
-MADE_UP = (
+NO_DATA_USED = (
     "no data were used: the audit compares two weight vectors that are as far apart as the "
     "sensitivity allows"
 )
@@ -53,7 +53,7 @@ class WeightPair:
 
     @classmethod
     def without_data(cls, width: int) -> "WeightPair":
-        """Return made-up weights [width] whose distance is the sensitivity, 1."""
+        """Return synthetic weights [width] whose distance is the sensitivity, 1."""
         return cls(np.full(width, 1 / np.sqrt(width)), np.zeros(width), 1.0)
 
 
@@ -102,24 +102,27 @@ def audit_weights(
     second_scores = draw_scores(heads.second, plan.trials)
     mistakes = tail_event(0.0, above=True).mistakes(first_scores, second_scores)
     subject = f"{mechanism.name} with mu={mechanism.mu:g}"
-    how = (
+    attack = (
         "an attacker projects the released weights onto the line between the weights of the two "
         "models, and guesses the nearer model"
     )
     effort = (
         f"{plan.trials:,} releases of {heads.first.size:,} weights were drawn from each of the "
-        f"two models; {MADE_UP}"
+        f"two models; {NO_DATA_USED}"
     )
-    drawn = claim_to_test(subject, mechanism.guarantee, how, effort, plan).judge(mistakes)
+    drawn = claim_to_test(subject, mechanism.guarantee, attack, effort, plan).judge(mistakes)
     coordinates = squares.size * middle.size
-    size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, MADE_UP)
+    size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, NO_DATA_USED)
     return _exact_finding(mechanism, heads, subject), drawn, size
 
 
 def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -> Finding:
     """Return the finding that compares the distance of two models' weights with the noise.
 
-    Arguments as of ``audit_weights``; the finding's subject begins with ``subject``.
+    Args:
+        mechanism: adds the noise to the weights.
+        heads: the two models' linear heads.
+        subject: the text with which the finding's subject begins.
     """
     mu = heads.distance / noise_scale(heads.sensitivity, mechanism.guarantee)
     share = heads.distance / heads.sensitivity
@@ -128,7 +131,7 @@ def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -
         mechanism.guarantee,
         "the distance between the weights of the two models, divided by the standard deviation "
         "of the noise, was compared with the claimed value",
-        MADE_UP,
+        NO_DATA_USED,
         f"this audit detects noise that is sized for less than {share:.3g} times the claimed "
         "sensitivity",
     )

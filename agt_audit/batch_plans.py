@@ -27,12 +27,12 @@ def batches_finding(problem: Problem, datasets: Sequence[Records], subject: str)
     """
     declared = _declared_constants(problem)
     wrong_constants = 0
-    moved = 0
+    reassigned = 0
     for records in datasets:
         neighbour = neighbouring(problem, records)
         for plan in (problem.plan, neighbour.plan):
             wrong_constants += (plan.normalizer, plan.n_max) != declared
-        moved += _count_moved_records(problem, records, neighbour.plan)
+        reassigned += _count_reassigned_records(problem, records, neighbour.plan)
     return exact_finding(
         subject=subject,
         claim=(
@@ -48,10 +48,10 @@ def batches_finding(problem: Problem, datasets: Sequence[Records], subject: str)
             "the batches of the first two epochs were compared"
         ),
         measure="wrong constants, and records in another batch or shard",
-        found=float(wrong_constants + moved),
+        found=float(wrong_constants + reassigned),
         meaning=(
-            f"{wrong_constants} of 4 batch plans have other constants than declared, and {moved} "
-            "records are in another batch or shard than in the run"
+            f"{wrong_constants} of 4 batch plans have other constants than declared, and "
+            f"{reassigned} records are in another batch or shard than in the run"
         ),
         noticeable=(
             "this audit detects a single wrong constant, and a single record in another batch or "
@@ -69,11 +69,12 @@ def _declared_constants(problem: Problem) -> tuple[float, int]:
     return batch.normalizer or derived, batch.n_max or plan.n_max
 
 
-def _count_moved_records(problem: Problem, records: Records, other_plan: BatchPlan) -> int:
-    """Count common records of a run and another dataset with another batch or shard there.
+def _count_reassigned_records(problem: Problem, records: Records, other_plan: BatchPlan) -> int:
+    """Count records of a run that another dataset assigns to another batch or shard.
 
-    A record counts once for its shard, and once for each batch of the first two epochs. If the
-    numbers of steps differ, every common record counts once more.
+    Only records that both have are compared. A record counts once for its shard, and once for each
+    batch of the first two epochs. If the numbers of steps differ, every common record counts once
+    more.
 
     Args:
         problem: the run's problem.
@@ -82,18 +83,18 @@ def _count_moved_records(problem: Problem, records: Records, other_plan: BatchPl
     """
     train = problem.dataset.train
     plan = problem.plan
-    common, own_rows, other_rows = np.intersect1d(train.ids, records.ids, return_indices=True)
-    moved = 0
+    common, run_rows, other_rows = np.intersect1d(train.ids, records.ids, return_indices=True)
+    reassigned = 0
     batches = zip(_batch_ids(plan, train), _batch_ids(other_plan, records), strict=False)
-    for own_batch, other_batch in islice(batches, 2 * plan.count):  # two epochs
-        in_one_only = np.setxor1d(own_batch, other_batch)
-        moved += len(np.intersect1d(in_one_only, common))
+    for run_batch, other_batch in islice(batches, 2 * plan.count):  # two epochs
+        in_one_only = np.setxor1d(run_batch, other_batch)
+        reassigned += len(np.intersect1d(in_one_only, common))
     if plan.steps != other_plan.steps:
-        moved += common.size
+        reassigned += common.size
     ensemble = problem.settings.ensemble
-    own_shards = assign_shards(train.units, ensemble)[own_rows]
+    run_shards = assign_shards(train.units, ensemble)[run_rows]
     other_shards = assign_shards(records.units, ensemble)[other_rows]
-    return moved + int((own_shards != other_shards).sum())
+    return reassigned + int((run_shards != other_shards).sum())
 
 
 def _batch_ids(plan: BatchPlan, records: Records) -> Iterator[np.ndarray]:

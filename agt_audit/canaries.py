@@ -5,7 +5,7 @@
   orthogonal, so that none changes another's score.
 * An **input canary** is a record, whose gradient the network computes.
 
-Each canary is a unit of its own, whose id decides its batch.
+Each canary is a separate unit, whose id decides its batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -158,7 +158,15 @@ def _canary_gradients(
     coordinate each, in which gradients of records at the initial parameters are smallest; ties are
     broken at random.
 
-    Arguments and errors as of ``canaries_of``; ``rng`` makes all random choices.
+    Args:
+        kind: a key of ``DESCRIPTIONS``.
+        count: how many canaries.
+        head: computes gradients of records.
+        pool: the records from which canaries are made.
+        rng: makes all random choices.
+
+    Raises:
+        ConfigError: there are too few parameters or records for so many canaries.
     """
     size = len(head.initial)
     if count > size:
@@ -187,7 +195,15 @@ def _canary_features(
     "adversarial" are the records, with right or wrong labels, that have the longest gradients at
     the initial parameters.
 
-    Arguments and errors as of ``canaries_of``; ``rng`` makes all random choices.
+    Args:
+        kind: a key of ``DESCRIPTIONS``.
+        count: how many canaries.
+        head: computes gradients of records.
+        pool: the records from which canaries are made.
+        rng: makes all random choices.
+
+    Raises:
+        ConfigError: there are too few parameters or records for so many canaries.
     """
     if count > len(pool):
         raise ConfigError(

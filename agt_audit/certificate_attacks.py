@@ -45,7 +45,7 @@ BATCHES = "batches and constants"
 
 
 def inconsistent_distances(
-    own: LabelsAndDistances, other: LabelsAndDistances, symmetric: bool
+    of_run: LabelsAndDistances, of_neighbour: LabelsAndDistances, symmetric: bool
 ) -> np.ndarray:
     """Return at which queries two models at distance 1 contradict each other, [n] bool.
 
@@ -53,13 +53,13 @@ def inconsistent_distances(
     although a distance above 0 rules that out.
 
     Args:
-        own: labels and stable distances of the run's model.
-        other: those of the neighbour's model.
+        of_run: labels and stable distances of the run's model.
+        of_neighbour: those of the neighbour's model.
         symmetric: whether the run's dataset is also a neighbour of the other one; if not, the
             neighbour's distances claim nothing of the run's model.
     """
-    label, distance = own
-    other_label, other_distance = other
+    label, distance = of_run
+    other_label, other_distance = of_neighbour
     labels_differ = label != other_label
     if not symmetric:
         return (distance > other_distance + 1) | (labels_differ & (distance > 0))
@@ -200,20 +200,21 @@ class Auditor:
                 label alone), 1, ..., ``extent.farthest``.
 
         Returns:
-            [2 m, ...] as of ``change_points``, from m <= ``extent.lines`` lines.
+            [2 m, ...] two queries on each of m <= ``extent.lines`` lines: query i lies just before
+            a change, and query m + i just after it.
         """
         low, high = self.draw_lines()
         if max_k is None:
             level = np.arange(len(low)) % (self.extent.farthest + 1)
         else:
             level = self.rng.integers(1, max_k + 1, len(low))
-        found = change_points(partial(self._read, model), low, high, level)
-        half = len(found) // 2  # the other half lies on the other sides of the changes
+        queries = change_points(partial(self._read, model), low, high, level)
+        half = len(queries) // 2  # the other half lies on the other sides of the changes
         chosen = np.sort(self.rng.permutation(half)[: self.extent.lines])
-        return found[np.concatenate([chosen, half + chosen])]
+        return queries[np.concatenate([chosen, half + chosen])]
 
     def _read(self, model: Model, queries: np.ndarray) -> LabelsAndDistances:
-        """Return a model's labels and stable distances of queries, as of ``Claims``."""
+        """Return a model's labels and stable distances of queries, each [n] int64."""
         return self.claims.labels_and_distances(model.certify(queries))
 
     def choose_target(self, distance: int) -> TargetQuery:
@@ -337,8 +338,10 @@ class Auditor:
         """
         largest = Deviations()
         for member, k in self._changed_members(edit).items():
-            own = self.model.member_models[member]
-            deviations = bounds_of(own).deviations(own, neighbour.member_models[member], k)
+            run_member = self.model.member_models[member]
+            deviations = bounds_of(run_member).deviations(
+                run_member, neighbour.member_models[member], k
+            )
             if deviations is None:
                 self.counts.unreached += 1
                 continue
@@ -411,10 +414,10 @@ class Auditor:
             queries = self.queries
             if len(queries):
                 queries = np.concatenate([queries, self.queries_at_changes(neighbour)])
-                own = self._read(model, queries)
+                run_values = self._read(model, queries)
                 other = self._read(neighbour, queries)
                 symmetric = self.claims.relation.symmetric
-                inconsistent = inconsistent_distances(own, other, symmetric)
+                inconsistent = inconsistent_distances(run_values, other, symmetric)
                 self.counts.answers_compared += len(queries)
                 self.counts.answers_inconsistent += int(inconsistent.sum())
 
@@ -423,13 +426,15 @@ class Auditor:
 
         If the relation is symmetric, the model's ends are compared with the neighbour's, too.
         """
-        for own, other in zip(model.member_models, neighbour.member_models, strict=True):
-            directions = [(own, other)]
+        for run_member, neighbour_member in zip(
+            model.member_models, neighbour.member_models, strict=True
+        ):
+            directions = [(run_member, neighbour_member)]
             if self.claims.relation.symmetric:
-                directions.append((other, own))
+                directions.append((neighbour_member, run_member))
             for outer, inner in directions:
-                outside, compared = bounds_of(own).ends_outside(outer, inner)
-                self.counts.ends_outside += outside
+                outside_count, compared = bounds_of(run_member).ends_outside(outer, inner)
+                self.counts.ends_outside += outside_count
                 self.counts.ends_compared += compared
 
     def audit_labels_within_bounds(self) -> Finding:

@@ -164,9 +164,9 @@ def certified_labels_finding(claims: Claims, counts: Counts, queries: int) -> Fi
 
 
 def pair_findings(claims: Claims, counts: Counts, other_code: str) -> dict[str, Finding]:
-    """Return the findings about the bounds of two neighbouring datasets, under their names.
+    """Return the findings about the bounds of two neighbouring datasets, by their names.
 
-    There are none about what this run does not claim.
+    Bounds of which the run claims nothing have no finding.
 
     Args:
         claims: the run's claims.
@@ -212,11 +212,11 @@ def _pair_finding(
     count: int,
     violations: int,
 ) -> Finding:
-    """Return the finding of a claim about the bounds of two neighbouring datasets.
+    """Return the finding on one claim about the bounds that two neighbouring datasets have.
 
     Args:
         counts: the counts of the audit.
-        other_code: as of ``pair_findings``.
+        other_code: a clause that says which other version of agt made the run; "": the same did.
         subject: the subject of the finding.
         claim: the claim, as a sentence.
         compared: what was compared, as a noun in the plural.
@@ -253,7 +253,7 @@ def _pair_finding(
 
 
 def notes(claims: Claims, counts: Counts, seconds: float | None, bounded: int) -> Iterator[str]:
-    """Yield sentences that a reader needs beside the findings, for the audit's notes.
+    """Yield the notes of an audit of certificates: sentences that help to read the findings.
 
     Args:
         claims: the run's claims.

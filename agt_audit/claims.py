@@ -135,7 +135,7 @@ class TestedClaim:
     """A claim that was attacked: it turns the counts of the attack into findings.
 
     Attributes:
-        subject: what was attacked, as of ``Finding``.
+        subject: what was attacked, in words.
         claim: what is claimed, in words.
         attack: what was done, in words.
         effort: how often it was done, in words.
@@ -216,7 +216,8 @@ class TestedClaim:
             bound: the lower bound on the loss.
             outcome: violated, stands or untested.
             mistakes: the counts from which the bound was computed.
-            needed: as of ``Claimed.needed``.
+            needed: the least number of trials on each side with which the claim can be
+                contradicted.
         """
         claimed_value = self.claimed.value
         quantity = self.claimed.words
@@ -259,8 +260,9 @@ def power_sentence(measure: Measure, noticed: float | None, needed: int) -> str:
 
     Args:
         measure: the claim's measure.
-        noticed: as of ``Claimed.noticed``.
-        needed: as of ``Claimed.needed``.
+        noticed: the least true loss that the best test detects in about half of all audits; None:
+            none is detected.
+        needed: the least number of trials on each side with which the claim can be contradicted.
     """
     if noticed is None:
         return f"this audit detects nothing: {_needed_trials_text(needed)}"
@@ -276,7 +278,7 @@ def _needed_trials_text(needed: int) -> str:
     """Return a clause that says how many trials on each side can contradict a claim.
 
     Args:
-        needed: as of ``Claimed.needed``.
+        needed: the least number of trials on each side with which the claim can be contradicted.
     """
     if needed >= MOST_TRIALS:
         return "no feasible number of trials can contradict this claim"

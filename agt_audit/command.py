@@ -110,7 +110,7 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     """Carry out the audit, write its record, and print its findings.
 
     Args:
-        config: as of ``configure``.
+        config: the validated settings, with the run to audit.
         record: the audit's run folder, which is finished here.
         console: for progress and the findings.
 
@@ -148,9 +148,9 @@ def _check_no_pending_erasure(finished: Run) -> None:
     """
     pending_units = PendingErasures.from_run(finished).units
     if pending_units:
-        who = count_people(pending_units)
+        people = count_people(pending_units)
         raise ConfigError(
-            f"run={finished.folder}: the model was trained on records of {who} who "
+            f"run={finished.folder}: the model was trained on records of {people} who "
             "asked to be erased, so it cannot be compared with models trained on the remaining "
             f"records. First type `agt unlearn run={finished.folder}`; only `agt audit "
             "unlearning` can audit the run before that"
@@ -195,7 +195,7 @@ def _write_results(audit: Audit, audited: Audited, record: RunRecord, question: 
         audit: the findings, with their verdict.
         audited: the tables, figures, metrics and notes of the same audit.
         record: the run folder to write to; it is not finished here.
-        question: what an attacker wants to know, as of ``AuditKind``, for the report.
+        question: what an attacker wants to know, for the report: a clause that follows "whether".
     """
     record.write(AUDIT_FILE, audit.content)
     for name, table in audited.tables.items():

@@ -234,7 +234,11 @@ def _step_bound(
 ) -> LowerBound:
     """Train, and return the lower bound from a guess in each step, composed over all steps.
 
-    Arguments as of ``audit_training``; ``confidence`` is that of this bound.
+    Args:
+        trainer: the run's training, with its claim.
+        canary: one canary, for many trainings.
+        effort: how many trainings to make.
+        confidence: the probability with which this bound holds.
     """
     steps = trainer.plan.epochs
     coins = np.random.default_rng(effort.seed).random((effort.step_runs, steps, 1)) < 0.5
@@ -256,7 +260,7 @@ def _one_run_bounds(
 
     Args:
         trainer: the run's training, with its claim.
-        canaries: the canaries, each of which is used by a coin of its own.
+        canaries: the canaries, each of which is used by a separate coin.
         seed: of the coins.
         confidence: the probability with which each bound holds.
     """

@@ -45,8 +45,8 @@ def _read_own_kind(node: object) -> kind_settings.AuditSettings | None:
     if package != "agt_audit" or cls is None:
         return None
     settings = {key: value for key, value in node.items() if key != "_target_"}
-    own: kind_settings.AuditSettings = validate(cls, settings, "audit")
-    return own
+    kind: kind_settings.AuditSettings = validate(cls, settings, "audit")
+    return kind
 
 
 def checked_confidence(value: object) -> float:

@@ -29,7 +29,7 @@ def with_added(records: Records, others: Records) -> Records:
 def attack_records(
     features: np.ndarray, labels: np.ndarray, ids: np.ndarray, like: Records
 ) -> Records:
-    """Return private records that an attack adds, each a unit of its own.
+    """Return private records that an attack adds, each a separate unit.
 
     Args:
         features: [n, ...] their features.

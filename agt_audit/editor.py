@@ -21,7 +21,7 @@ from agt_audit.edited_records import EditedRecords, attack_records
 from agt_audit.relation_edits import EditKind, edits_of
 
 # how an added record is made (``Editor._make_row``); one is drawn, so repetition raises its share
-WAYS = (
+FEATURE_KINDS = (
     "against",
     "against",
     "against",
@@ -177,7 +177,7 @@ class Editor:
         edits = edits_of(self.attack.relation)
         if repeat_last:
             edits = tuple(edit for edit in edits if ADDS_A_UNIT & {*edit}) or edits
-        # Edits are collected anew, because all changes of one k share one description.
+        # Edits are collected again, because all changes of one k share one description.
         edited = replace(neighbour, distance=neighbour.distance + 1, edits=())
         for kind in edits[self.rng.integers(len(edits))]:
             edited = self._edit(kind, edited, target, repeat_last)
@@ -193,7 +193,7 @@ class Editor:
             kind: the change to make.
             neighbour: the dataset to edit; it is not changed.
             target: the query whose label the change tries to change.
-            repeat_last: as of ``step``.
+            repeat_last: whether to add a second copy of the unit that was added last.
         """
         if kind is EditKind.MOVES:
             return self._move_unit(neighbour, target)
@@ -247,20 +247,20 @@ class Editor:
         if unit is not None:
             rows = np.flatnonzero(neighbour.original.units == unit)
         unmoved = neighbour.original.take(rows)
-        way = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
+        direction = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
         signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
-        if way == "against":
+        if direction == "against":
             # records of the query's label move away from the query, the others towards it
             direction_of_row = np.where(unmoved.labels == target.label, -1.0, 1.0)
             signs = np.outer(direction_of_row, np.sign(target.query)).reshape(signs.shape)
-        elif way == "uphill":
+        elif direction == "uphill":
             signs = self.uphill(unmoved)
-        elif way == "downhill":
+        elif direction == "downhill":
             signs = -self.uphill(unmoved)
         share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
         features = (unmoved.features + share * radius * signs).astype(unmoved.features.dtype)
-        moved = replace(unmoved, features=features)
-        return neighbour.with_edit(unit, moved, f"{reason} moved {way}")
+        moved_rows = replace(unmoved, features=features)
+        return neighbour.with_edit(unit, moved_rows, f"{reason} moved {direction}")
 
     def _relabel_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
         """Return a neighbour in which one more unit has another label.
@@ -269,7 +269,7 @@ class Editor:
         change the model in one direction. Otherwise it is drawn.
 
         Args:
-            neighbour: the dataset to edit; it is not changed. It is returned as it is if all its
+            neighbour: the dataset to edit; it is not changed. It is returned unchanged if all its
                 private units were edited.
             target: the query whose label the edit tries to change.
         """
@@ -293,8 +293,8 @@ class Editor:
     def _choose_unit(self, neighbour: EditedRecords, target: TargetQuery) -> tuple[str | None, str]:
         """Choose a private unit of the original that was not edited yet.
 
-        How is drawn: "any" draws a unit, "best" takes the unit whose records support the target's
-        label most, "heaviest" the one with the most weight in training.
+        The rule for the choice is drawn: "any" draws a unit, "best" takes the unit whose records
+        support the target's label most, "heaviest" the one with the most weight in training.
 
         Args:
             neighbour: the dataset from whose remaining records the unit is chosen.
@@ -310,18 +310,18 @@ class Editor:
         units = np.unique(original.units[available])
         if not len(units):
             return None, ""
-        way = str(self.rng.choice(["any", "best", "heaviest"]))
-        if way == "any":
+        rule = str(self.rng.choice(["any", "best", "heaviest"]))
+        if rule == "any":
             return str(self.rng.choice(units)), "any"
-        if way == "heaviest":
-            return str(units[self._weight_of_units(units).argmax()]), way
+        if rule == "heaviest":
+            return str(units[self._weight_of_units(units).argmax()]), rule
         rows = np.flatnonzero(available)
         features = np.asarray(original.features[rows], dtype=np.float64).reshape(len(rows), -1)
         largest = np.maximum(np.abs(features).max(axis=1), 1e-300)
         along_query = (features / largest[:, None]) @ target.query
         support = np.where(original.labels[rows] == target.label, along_query, -along_query)
         names, unit_of_row = np.unique(original.units[rows], return_inverse=True)
-        return str(names[np.bincount(unit_of_row, support).argmax()]), way
+        return str(names[np.bincount(unit_of_row, support).argmax()]), rule
 
     def _make_unit(
         self, neighbour: EditedRecords, removed_unit: str | None, target: TargetQuery
@@ -339,11 +339,11 @@ class Editor:
             The unit's rows, and a description of them.
         """
         original = neighbour.original
-        way = str(self.rng.choice(WAYS))
+        feature_kind = str(self.rng.choice(FEATURE_KINDS))
         count = self.attack.unit_rows
-        if way != "against":
+        if feature_kind != "against":
             count = int(self.rng.integers(1, self.attack.unit_rows + 1))
-        features, label, range_factor = self._make_row(way, original, target)
+        features, label, range_factor = self._make_row(feature_kind, original, target)
         # features far beyond the ranges may be too large for the features' own type
         largest = float(np.finfo(original.features.dtype).max)
         row = np.clip(features, -largest, largest).astype(original.features.dtype)
@@ -354,9 +354,9 @@ class Editor:
             like=original,
         )
         named, name_choice = self._choose_name(
-            self._rename_unit(rows), removed_unit, keep_features=way in ("copy", "zero")
+            self._rename_unit(rows), removed_unit, keep_features=feature_kind in ("copy", "zero")
         )
-        description = f"one {way}, {name_choice}"
+        description = f"one {feature_kind}, {name_choice}"
         if range_factor > 1:
             description = (
                 f"{description}, beyond the ranges of the columns by a factor of {range_factor:g}"
@@ -364,7 +364,7 @@ class Editor:
         return named, description
 
     def _make_row(
-        self, way: str, records: Records, target: TargetQuery
+        self, feature_kind: str, records: Records, target: TargetQuery
     ) -> tuple[np.ndarray, int, float]:
         """Make the features and the label of a record.
 
@@ -381,7 +381,7 @@ class Editor:
         |            | in the opposite direction or corner           | the target's               |
 
         Args:
-            way: one of ``WAYS``.
+            feature_kind: how the features are made, one of ``FEATURE_KINDS``.
             records: the run's training records.
             target: the query whose label the record should change.
 
@@ -392,14 +392,14 @@ class Editor:
         rng = self.rng
         other_labels = [label for label in range(self.attack.classes) if label != target.label]
         any_label = int(rng.integers(self.attack.classes))
-        if way in ("copy", "mixed") and len(records):
-            features, label = self._copied_row(way, records, any_label)
+        if feature_kind in ("copy", "mixed") and len(records):
+            features, label = self._copied_row(feature_kind, records, any_label)
             return features, label, 1.0
-        if way in ("copy", "mixed", "zero"):
+        if feature_kind in ("copy", "mixed", "zero"):
             return np.zeros(self.attack.low.size), any_label, 1.0
-        range_factors = FAR_RANGE_FACTORS if way == "beyond" else RANGE_FACTORS
+        range_factors = FAR_RANGE_FACTORS if feature_kind == "beyond" else RANGE_FACTORS
         range_factor = float(rng.choice(range_factors))
-        if way != "against":
+        if feature_kind != "against":
             signs = rng.choice([-1.0, 1.0], self.attack.low.size)
             label = int(rng.choice([any_label, *other_labels]))
             return self._corner(signs, range_factor), label, range_factor
@@ -416,11 +416,13 @@ class Editor:
             return away_from_query, target.label, range_factor
         return towards_query, label, range_factor
 
-    def _copied_row(self, way: str, records: Records, any_label: int) -> tuple[np.ndarray, int]:
+    def _copied_row(
+        self, feature_kind: str, records: Records, any_label: int
+    ) -> tuple[np.ndarray, int]:
         """Make a record that copies a record of the run, or mixes the features of two.
 
         Args:
-            way: "copy" or "mixed".
+            feature_kind: "copy" or "mixed".
             records: the run's training records, at least one.
             any_label: a label drawn beforehand, which a mixed record gets, and half of the copies.
 
@@ -430,7 +432,7 @@ class Editor:
         rng = self.rng
         row = int(rng.integers(len(records)))
         features = np.asarray(records.features[row], dtype=np.float64).ravel()
-        if way == "copy":
+        if feature_kind == "copy":
             has_own_label = rng.random() < 0.5
             return features, int(records.labels[row]) if has_own_label else any_label
         other_row = int(rng.integers(len(records)))
@@ -457,36 +459,38 @@ class Editor:
     ) -> tuple[Records, str]:
         """Choose the name of a new unit.
 
-        How is drawn: "any" takes the first candidate, "heaviest" the one with the most weight in
-        training. If the unit replaces another, "elsewhere" takes the name whose shard and batches
-        differ most from the removed unit's, and "same" the removed unit's own name.
+        The rule for the choice is drawn: "any" takes the first candidate, "heaviest" the one with
+        the most weight in training. If the unit replaces another, "elsewhere" takes the name whose
+        shard and batches differ most from the removed unit's, and "same" the removed unit's own
+        name.
 
         Args:
             rows: the unit's rows.
             removed_unit: the unit that it replaces; None: it replaces none.
-            keep_features: as of ``_name_candidates``.
+            keep_features: whether the rows' features must not change with the name (they never do
+                here, but may in subclasses whose names are hashes of features).
 
         Returns:
             The rows under the chosen name, and how it was chosen, for the edit's description.
         """
-        ways = ["any", "heaviest"]
+        rules = ["any", "heaviest"]
         if removed_unit is not None:
-            ways += ["elsewhere", "elsewhere", "same"]
-        way = str(self.rng.choice(ways))
-        fixed_name = removed_unit if way == "same" else None
+            rules += ["elsewhere", "elsewhere", "same"]
+        rule = str(self.rng.choice(rules))
+        fixed_name = removed_unit if rule == "same" else None
         candidates = self._name_candidates(rows, fixed_name, keep_features)
         if len(candidates) == 1:
-            return candidates[0], "under the same name" if way == "same" else way
+            return candidates[0], "under the same name" if rule == "same" else rule
         names = np.array([str(candidate.units[0]) for candidate in candidates])
-        if way == "any":
-            return candidates[0], way
+        if rule == "any":
+            return candidates[0], rule
         weight = self._weight_of_units(names)
         score = weight
-        if way == "elsewhere":
+        if rule == "elsewhere":
             # scaled below 1, so that weight mostly decides between equal differences
             scaled_weight = weight / (1 + weight.max())
             score = scaled_weight + self._placement_difference(names, str(removed_unit))
-        return candidates[int(np.argmax(score))], way
+        return candidates[int(np.argmax(score))], rule
 
     def _name_candidates(
         self, rows: Records, name: str | None, keep_features: bool
@@ -496,7 +500,7 @@ class Editor:
         Args:
             rows: the unit's rows.
             name: the only candidate; None: ``NAME_CANDIDATES`` names that no unit has.
-            keep_features: features must stay as they are. It has no effect here, where features
+            keep_features: features must stay unchanged. It has no effect here, where features
                 always stay; it is for subclasses whose names are hashes of the features, which
                 change features in order to change names (the tests' adversary does).
         """

@@ -76,8 +76,14 @@ def upper_limit(events: Any, trials: Any, error: float) -> Any:
 def lower_limit(events: Any, trials: Any, error: float) -> Any:
     """Return the Clopper-Pearson lower limit of a rate, or of each of several.
 
-    Arguments and shapes as of ``upper_limit``. The limit exceeds the true rate with probability
-    ``error`` at most. It is 0 where there are no events, so also where there are no trials.
+    Args:
+        events: how often the event happened: an integer, or an array of integers.
+        trials: how many trials there were, in a shape that broadcasts with that of ``events``.
+        error: the largest probability with which the limit is above the true rate.
+
+    Returns:
+        A number if both counts are numbers, otherwise an array. It is 0 where there are no events,
+        so also where there are no trials.
     """
     # where there are no events, this is replaced by 0, but betaincinv needs a number above 0
     positive_events = np.maximum(events, 0.5)
@@ -104,7 +110,13 @@ def mu_bound(mistakes: Mistakes, confidence: float, events: int = 1) -> float:
     """Return a Clopper-Pearson lower bound on mu of Gaussian differential privacy, at least 0.
 
     It can contradict a claim of mu-GDP, but not a claim of (eps, delta)-DP that was made without
-    one. Arguments as of ``epsilon_bound``.
+    one.
+
+    Args:
+        mistakes: the counts of the attack.
+        confidence: the probability with which the bound holds.
+        events: how many events were fixed beforehand and counted, of which this one is the best.
+            The error probability ``1 - confidence`` is divided by it.
     """
     alpha, beta = _limits(mistakes, (1 - confidence) / events)
     if alpha >= 1 or beta >= 1:

@@ -55,19 +55,19 @@ class AnswerEvent:
         )
 
     def mistakes(self, with_unit: np.ndarray, without_unit: np.ndarray) -> Mistakes:
-        """Count the attacker's mistakes on answers that were released on each side.
+        """Count the attacker's mistakes on labels that were released with and without the unit.
 
-        Successive ``answers`` make a trial; those left over at the end are not counted.
+        Each ``answers`` consecutive labels are one trial; an incomplete last trial is not counted.
 
         Args:
-            with_unit: [n] answers of the side with the unit.
-            without_unit: [n] answers of the side without it.
+            with_unit: [n] labels released by the model that was trained with the unit.
+            without_unit: [n] labels released by the model that was trained without it.
         """
         in_trials = Event(self.sentence, self._holds_in_trials)
         return in_trials.mistakes(self._trials(with_unit), self._trials(without_unit))
 
     def _trials(self, released: np.ndarray) -> np.ndarray:
-        """Return released answers [n] as trials, [n // answers, answers]."""
+        """Return released labels [n] as trials, [n // answers, answers]."""
         whole_trials = len(released) // self.answers * self.answers
         return released[:whole_trials].reshape(-1, self.answers)
 
@@ -77,12 +77,13 @@ class AnswerEvent:
         return holds
 
     def judge(self, claim: TestedClaim, with_unit: np.ndarray, without_unit: np.ndarray) -> Finding:
-        """Count the event in the answers of both sides, and return the verdict about a claim.
+        """Count the event in labels released with and without the unit, and judge a claim by it.
 
         Args:
             claim: the claim; sentences about the event and the numbers of trials are added to it.
-            with_unit: [n] answers of the model with the unit, drawn after the event was fixed.
-            without_unit: [n] answers of the model without it, drawn in the same way.
+            with_unit: [n] labels released by the model that was trained with the unit, drawn after
+                the event was fixed.
+            without_unit: [n] labels of the model without it, drawn in the same way.
         """
         mistakes = self.mistakes(with_unit, without_unit)
         effort = f"{len(with_unit):,} labels were drawn from each of the two models"
@@ -97,7 +98,10 @@ class AnswerEvent:
     def expected(self, claimed: Claimed, trials: int, confidence: float) -> float:
         """Return the lower bound on the loss from the expected counts of this event.
 
-        Arguments as of ``Claimed.expected_bound``.
+        Args:
+            claimed: the claim, in whose measure (epsilon or mu) the bound is.
+            trials: how many trials there are on each side.
+            confidence: the probability with which the bound holds.
         """
         return claimed.expected_bound(self.alarm, 1 - self.hit, trials, confidence)
 
@@ -130,24 +134,27 @@ def event_of(with_unit: np.ndarray, without_unit: np.ndarray) -> AnswerEvent:
 
 
 def event_of_sum(
-    one: AnswerEvent, answers: int, claimed: Claimed, trials: int, confidence: float
+    single_answer: AnswerEvent, answers: int, claimed: Claimed, trials: int, confidence: float
 ) -> AnswerEvent:
-    """Return the event about several answers whose expected counts give the largest bound.
+    """Return the event about several released labels with the largest expected bound on the loss.
 
-    The events differ in the ``minimum``, from 1 to ``answers``. The answers of a trial are
-    independent and have the same law, given the dataset.
+    An event is that at least ``minimum`` of a trial's ``answers`` labels are in the set of
+    ``single_answer``; every ``minimum`` from 1 to ``answers`` is tried. The labels of a trial are
+    independent and have the same distribution, given the dataset.
 
     Args:
-        one: the event about a single answer.
-        answers: how many answers one trial has, at least 1.
-        claimed: the claim, whose measure bounds have.
+        single_answer: the event about a single answer.
+        answers: how many released labels one trial has, at least 1.
+        claimed: the claim, in whose measure (epsilon or mu) bounds are.
         trials: how many trials there are on each side.
         confidence: the probability with which a bound holds.
     """
     candidates = []
     for minimum in range(1, answers + 1):
-        # the number of answers in the set is binomial
-        alarm = binom.sf(minimum - 1, answers, one.alarm)
-        hit = binom.sf(minimum - 1, answers, one.hit)
-        candidates.append(replace(one, answers=answers, minimum=minimum, alarm=alarm, hit=hit))
+        # the number of a trial's labels in the set has a binomial distribution
+        alarm = binom.sf(minimum - 1, answers, single_answer.alarm)
+        hit = binom.sf(minimum - 1, answers, single_answer.hit)
+        candidates.append(
+            replace(single_answer, answers=answers, minimum=minimum, alarm=alarm, hit=hit)
+        )
     return max(candidates, key=lambda event: event.expected(claimed, trials, confidence))

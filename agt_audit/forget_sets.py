@@ -130,7 +130,8 @@ class ForgetSets:
 
         Args:
             rng: draws the rows of the first request.
-            by_shard: as of ``attacks``.
+            by_shard: True: the second request chooses records of one member's shard; False: the
+                records that the model answers most wrongly.
         """
         first_count = self.records // 2
         second_count = self.records - first_count
@@ -216,8 +217,12 @@ class ForgetSets:
     ) -> RemovedRows:
         """Return rows of the shard whose member disagrees with the vote most often.
 
-        An attacker who knows the public hash key knows which records are in this shard. Arguments
-        as of ``_most_wrong_rows``; fewer than ``count`` rows are returned if the shard has fewer.
+        An attacker who knows the public hash key knows which records are in this shard.
+
+        Args:
+            remaining: the rows to choose from, which were not erased before.
+            count: how many rows to choose; fewer are returned if the shard has fewer.
+            model: the present model.
         """
         queries = self.train.features[self.erasable[:MAX_CANDIDATES]]
         vote = model.predict(queries)

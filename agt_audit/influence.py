@@ -167,7 +167,10 @@ def _influences(model: Model, records: Records, query: np.ndarray) -> np.ndarray
 def _head_influences(head: LinearModel, records: Records, query: np.ndarray) -> np.ndarray:
     """Return each record's residual times its absolute inner product with the query, [n].
 
-    Arguments as of ``_influences``.
+    Args:
+        head: the trained linear head.
+        records: n records, which are processed in pieces to limit memory.
+        query: [1, ...] the query.
     """
     (query_features,) = head.phi(query)
     parts = []

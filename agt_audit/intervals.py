@@ -45,27 +45,32 @@ class IntervalCounts:
     not_nested: int = 0
     farthest: int = 0
 
-    def add_neighbour(self, own: NumberCertificates, other: NumberCertificates, k: int) -> None:
+    def add_neighbour(
+        self,
+        run_certificates: NumberCertificates,
+        neighbour_certificates: NumberCertificates,
+        k: int,
+    ) -> None:
         """Compare a neighbour's certificates with the run's, and add to all counts.
 
         Args:
-            own: the run's certificates.
-            other: the neighbour's certificates of the same queries.
+            run_certificates: the run's certificates.
+            neighbour_certificates: the neighbour's certificates of the same queries.
             k: the neighbour is within k edits of the run's dataset.
         """
         self.neighbours += 1
         self.farthest = max(self.farthest, k)
-        answers = other.prediction
-        lower, upper = own.bounds(k)
-        narrower = upper - lower < own.target.width
+        predictions = neighbour_certificates.prediction
+        lower, upper = run_certificates.bounds(k)
+        narrower = upper - lower < run_certificates.target.width
         self.answers += int(narrower.sum())
-        self.outside += int(((answers < lower) | (answers > upper)).sum())
-        for distance in range(1, own.max_k - k + 1):
-            inner_lower, inner_upper = other.bounds(distance)
-            outer_lower, outer_upper = own.bounds(distance + k)
-            self.intervals += len(answers)
-            inside = (outer_lower <= inner_lower) & (inner_upper <= outer_upper)
-            self.not_nested += int((~inside).sum())
+        self.outside += int(((predictions < lower) | (predictions > upper)).sum())
+        for distance in range(1, run_certificates.max_k - k + 1):
+            inner_lower, inner_upper = neighbour_certificates.bounds(distance)
+            outer_lower, outer_upper = run_certificates.bounds(distance + k)
+            self.intervals += len(predictions)
+            is_nested = (outer_lower <= inner_lower) & (inner_upper <= outer_upper)
+            self.not_nested += int((~is_nested).sum())
 
     def findings(self, subject: str, queries: int) -> tuple[Finding, Finding]:
         """Return the findings about answers within their intervals, and about nested intervals.
@@ -150,7 +155,7 @@ def audit_intervals(
     """
     counts = IntervalCounts()
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    own = _numbers(model).certify(queries)
+    run_certificates = _numbers(model).certify(queries)
     for k, records in edited_datasets(model, queries, neighbours, farthest, seed):
         if time.monotonic() > deadline:
             break
@@ -159,7 +164,7 @@ def audit_intervals(
         except AgtError:
             counts.refused += 1
             continue
-        counts.add_neighbour(own, neighbour.certify(queries), k)
+        counts.add_neighbour(run_certificates, neighbour.certify(queries), k)
     return counts
 
 

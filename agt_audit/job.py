@@ -111,7 +111,7 @@ class Audited:
             run: the audited run.
             findings: at least one.
             notes: further notes.
-            more: tables, captions and metrics, as of the attributes.
+            more: values of further attributes by name (tables, captions and metrics).
         """
         return cls(run.folder.name, run.digest, tuple(findings), (OWNER, *notes), **more)
 
@@ -128,7 +128,7 @@ class Audited:
 
 
 class AuditKind(AuditSettings):
-    """One kind of audit: a class of ``agt.settings.schema``, in a file of its own.
+    """One kind of audit: a class of ``agt.settings.schema``, in a separate file.
 
     Its fields are the settings ``audit.*``. It is registered by its entry of
     conf/groups/audit.yaml, or by a file conf/audit/NAME.yaml of the user's, which names the class

@@ -173,7 +173,7 @@ def audit_pair(
     return table, judge_by_draws((draw_first, draw_second), claim, plan, "labels")
 
 
-def audit_made_up_pairs(
+def audit_synthetic_pairs(
     mechanism: Mechanism, values: Sequence[int], plan: TrialPlan
 ) -> tuple[tuple[Finding, ...], list[tuple[NeighbourPair, Exact]]]:
     """Audit a mechanism without a run, at all inputs that neighbouring datasets can have.
@@ -183,7 +183,7 @@ def audit_made_up_pairs(
 
     Args:
         mechanism: a mechanism that releases labels.
-        values: the values that evidence can have, as of ``neighbouring_pairs``.
+        values: the values that evidence can have, increasing from 0.
         plan: how many labels to draw, and how. Its error probability is shared among the pairs from
             which labels are drawn.
 

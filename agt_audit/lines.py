@@ -88,25 +88,25 @@ def change_points(
 def points_between_labels(
     model: Model, anchors: np.ndarray, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return points at which a model's answer changes, on lines between random records.
+    """Return points at which a model's label changes, on lines between random records.
 
     Args:
-        model: gives the answers.
+        model: predicts the labels.
         anchors: [n, ...] features of the records between which lines are drawn.
-        count: the largest number of points; there are fewer if other answers are rare.
+        count: the largest number of points; there are fewer if most records get the same label.
         rng: draws the lines.
 
     Returns:
-        [S, ...] one point on each of S <= count lines between records of different answers; if the
-        model answers all of them alike, the first ``count`` records.
+        [S, ...] one point on each of S <= count lines between records with different labels; if
+        the model gives all of them the same label, the first ``count`` records.
     """
     points = np.asarray(anchors[np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])])
-    answers = model.predict(points)
+    labels = model.predict(points)
     pairs = []
     for start in rng.permutation(len(points))[: 4 * count]:
-        other_answer = rng.permutation(np.flatnonzero(answers != answers[start]))
-        if len(other_answer):
-            pairs.append((start, other_answer[0]))
+        rows_of_other_label = rng.permutation(np.flatnonzero(labels != labels[start]))
+        if len(rows_of_other_label):
+            pairs.append((start, rows_of_other_label[0]))
     if not pairs:
         return points[:count]
     first, second = np.array(pairs[:count]).T

@@ -21,8 +21,8 @@ from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.kind_settings import MechanismAuditSettings
-from agt_audit.label_pairs import audit_made_up_pairs
-from agt_audit.numbers import audit_made_up_sums
+from agt_audit.label_pairs import audit_synthetic_pairs
+from agt_audit.numbers import audit_synthetic_sums
 from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding
@@ -56,7 +56,7 @@ class MechanismAudit(MechanismAuditSettings, AuditKind):
         self.check_kind_of_mechanism(type(_audited_mechanism(given)))
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Attack the mechanism on made-up inputs; its table ``pairs`` has the exact losses."""
+        """Attack the mechanism on synthetic inputs; its table ``pairs`` has the exact losses."""
         mechanism = _audited_mechanism(given)
         attack = next(ATTACKS[base] for base in type(mechanism).__mro__ if base in ATTACKS)
         findings, losses = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
@@ -79,7 +79,7 @@ def _audited_mechanism(given: AuditInputs) -> AnyMechanism:
 def audit_quantile(
     mechanism: CertifiedQuantile, quantiles: tuple[int, int], farthest: int, plan: TrialPlan
 ) -> tuple[Finding, Finding]:
-    """Audit the release of a quantile of stable distances on two made-up neighbouring datasets.
+    """Audit the release of a quantile of stable distances on two synthetic neighbouring datasets.
 
     Each dataset has a single query, whose stable distance is the quantile.
 
@@ -103,18 +103,18 @@ def audit_quantile(
         return np.array(released)
 
     first, second = quantiles
-    moved = abs(first - second)
+    difference = abs(first - second)
     subject = f"certified_quantile with eps={mechanism.eps:g}"
     datasets_note = (
         "no data were used: the audit made up two inputs whose certified quantiles (of the "
-        f"queries' stable distances) differ by {moved}"
+        f"queries' stable distances) differ by {difference}"
     )
     sides = (
         f"the certified quantile (of the queries' stable distances) is {first} on one dataset "
         f"and {second} on its neighbour"
     )
     # the noise covers a quantile that moves by 1, and its loss grows in proportion
-    law = Exact(mechanism.eps * moved, moved > 1).finding(
+    law = Exact(mechanism.eps * difference, difference > 1).finding(
         f"{subject}: its table",
         guarantee,
         f"the exact distributions of the noisy quantile on two datasets were compared: {sides}",
@@ -130,7 +130,7 @@ def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan)
     values: Sequence[int] = range(audit.farthest + 1)
     if audit.values is not None:
         values = sorted({0, *audit.values})
-    return audit_made_up_pairs(mechanism, values, plan)
+    return audit_synthetic_pairs(mechanism, values, plan)
 
 
 def _attack_quantile(
@@ -143,8 +143,8 @@ def _attack_quantile(
 
 
 def _attack_numbers(mechanism: LaplaceMean, audit: MechanismAudit, plan: TrialPlan) -> Attacked:
-    """Attack made-up sums of members' answers that differ as much as one edit allows."""
-    return audit_made_up_sums(mechanism, audit.farthest, plan)
+    """Attack synthetic sums of members' answers that differ as much as one edit allows."""
+    return audit_synthetic_sums(mechanism, audit.farthest, plan)
 
 
 ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], Attacked]] = {

@@ -95,7 +95,7 @@ class Membership(MembershipSettings, AuditKind):
     Attributes:
         shadows: how many shadow models are trained, an even number; 0: none, and the attacks that
             need them are left out.
-        workers: how many processes train shadow models, as of ``ShadowConfig``.
+        workers: how many processes train shadow models at once; None: one for each processor.
         exposed: how many rows the table of the most exposed records has.
     """
 
@@ -521,26 +521,29 @@ def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence:
 
 
 def draw_curves(
-    record: RunRecord, dataset: str, own: Mapping[str, Roc], evaluation: ShadowEvaluation | None
+    record: RunRecord,
+    dataset: str,
+    run_curves: Mapping[str, Roc],
+    evaluation: ShadowEvaluation | None,
 ) -> dict[str, str]:
     """Draw a figure of ROC curves on the run's own model, and one of those on shadow models.
 
     Args:
         record: the run folder into which figures are drawn.
         dataset: the dataset's name, for captions.
-        own: name of an attack -> its curve on the run's own model; empty: no such figure.
+        run_curves: name of an attack -> its curve on the run's own model; empty: no such figure.
         evaluation: attacks on shadow models; None: no such figure.
 
     Returns:
         Name of each figure that was drawn -> its caption.
     """
     captions = dict[str, str]()
-    if own:
+    if run_curves:
         about = (
             f"{dataset}: attacks on the run's own model, comparing training records with test "
             "records."
         )
-        captions |= _draw(record, "roc", own, "training records", about)
+        captions |= _draw(record, "roc", run_curves, "training records", about)
     if evaluation is not None:
         pooled = {
             name: Roc(rows.ravel(), evaluation.included.ravel())

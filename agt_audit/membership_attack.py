@@ -19,7 +19,7 @@ Gaussians are each record's own if at least 32 models are on either side; otherw
 is pooled over all records. No certificate speaks of these scores. Certificates speak of labels,
 which agt_audit/certificate.py attacks.
 
-Sources: as in the table.
+Sources: those named in the table.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -68,7 +68,7 @@ class Reference:
     """Confidences of m shadow models in n records, against which a target model is compared.
 
     Attributes:
-        phi: [m, n] confidence of each model in each record's label, as of ``confidences``.
+        phi: [m, n] each model's confidence ln(p/(1 - p)) in each record's label.
         included: [m, n] bool, whether the model was trained on the record.
     """
 
@@ -180,7 +180,7 @@ def rmia(phi: np.ndarray, reference: Reference) -> np.ndarray:
     Args:
         phi: [n] the target model's confidences.
         reference: shadow models; of a record that all of them were trained on, the mean
-            probability counts as 0.
+            probability is replaced by 0.
     """
     is_without = ~reference.included
     models_without = np.maximum(is_without.sum(axis=0), 1)

@@ -79,15 +79,15 @@ class InOutCounts(NamedTuple):
         variance_with = variance(self.right_with, self.models_with)
         return np.sqrt(variance_with + variance(self.right_without, self.models_without))
 
-    def bounds(self, confidence: float, looks: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, confidence: float, comparisons: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper bounds on the true differences, each in the arrays' shape.
 
         Args:
-            confidence: the probability with which all ``looks`` differences lie between their
+            confidence: the probability with which all ``comparisons`` differences lie between their
                 bounds.
-            looks: how many differences share the error probability.
+            comparisons: how many differences share the error probability.
         """
-        error = (1 - confidence) / looks / 4  # two ends of two shares
+        error = (1 - confidence) / comparisons / 4  # two ends of two shares
         with_record = (self.right_with, self.models_with, error)
         without_record = (self.right_without, self.models_without, error)
         lower = lower_limit(*with_record) - upper_limit(*without_record)
@@ -133,8 +133,8 @@ def influence(
     Only models that were trained without the target are counted.
 
     Args:
-        included: [m, n] bool, as of ``memorisation``.
-        right: [m, n] bool, as of ``memorisation``.
+        included: [m, n] bool, which model was trained on which record.
+        right: [m, n] bool, which model gives a record its own label.
         sources: indices of the records whose influence is measured.
         targets: indices of the records that are labelled.
 
@@ -160,9 +160,13 @@ def strongest(
 ) -> tuple[np.ndarray, InOutCounts]:
     """Return the pairs with the largest estimated influence, the largest first.
 
-    Arguments as of ``influence``. Pairs without models on both sides are left out.
+    Pairs without models on both sides are left out.
 
     Args:
+        included: [m, n] bool, which model was trained on which record.
+        right: [m, n] bool, which model gives a record its own label.
+        sources: indices of the records whose influence is measured.
+        targets: indices of the records that are labelled.
         count: the largest number of pairs to return.
 
     Returns:
@@ -176,8 +180,8 @@ def strongest(
         known = np.flatnonzero(np.isfinite(of_chunk.value))
         source, target = np.divmod(known, len(chunk))
         pairs = np.concatenate([pairs, np.stack([sources[source], chunk[target]], axis=1)])
-        both = zip(counts, of_chunk.take(known), strict=True)
-        counts = InOutCounts(*map(np.concatenate, both))
+        both_sides = zip(counts, of_chunk.take(known), strict=True)
+        counts = InOutCounts(*map(np.concatenate, both_sides))
         largest = np.argsort(-counts.value, kind="stable")[:count]
         pairs = pairs[largest]
         counts = counts.take(largest)
@@ -200,7 +204,7 @@ NOTES = (
     "a certified record must get the same label if only its person is left out of training: "
     "`agt audit certificate` tests this claim, which this audit does not",
 )
-QUARTER = 0.25  # the smallest estimate that counts as large
+QUARTER = 0.25  # the smallest estimate that is called large
 
 
 @schema
@@ -303,7 +307,8 @@ def _memorised_table(
         pool: the n records.
         classes: the names of the classes.
         distance: [n] stable distances of the records.
-        memorised: counts as of ``memorisation``.
+        memorised: for each record, the counts of models that label it rightly, with and without it
+            in training.
         confidence: the probability with which all lower bounds hold together.
     """
     members = np.flatnonzero(pool.member)
@@ -376,7 +381,7 @@ class Difference:
 
     Attributes:
         subject: the subject of the finding.
-        measure: what is counted, as of ``Finding``.
+        measure: what is counted, in words.
         item: what a difference is computed for, "record" or "pair".
         target: the record that the models answer.
         groups: the number of equal groups of models of which one was trained on the source and one
@@ -410,7 +415,7 @@ INFLUENCE = Difference(
 def difference_finding(
     difference: Difference,
     counts: InOutCounts,
-    looks: int,
+    comparisons: int,
     confidence: float,
     effort: str,
     estimates: str,
@@ -421,7 +426,7 @@ def difference_finding(
         difference: what the differences are.
         counts: the differences that are examined, those with the largest estimates first if they
             are not all.
-        looks: how many differences share the error probability, at least those of ``counts``.
+        comparisons: how many differences share the error probability, at least those of ``counts``.
         confidence: the probability with which all lower bounds hold together.
         effort: how many models and differences there are, in words.
         estimates: a sentence about the estimates, which are not certain.
@@ -446,17 +451,17 @@ def difference_finding(
         measure=difference.measure,
         estimator=f"Clopper-Pearson, with the error probability shared among all {item}s",
     )
-    reason = _reason_untested(difference, counts, looks, confidence)
+    reason = _reason_untested(difference, counts, comparisons, confidence)
     if reason:
         return finding(outcome=Outcome.UNTESTED, meaning=reason)
-    lower, _ = counts.bounds(confidence, looks)
+    lower, _ = counts.bounds(confidence, comparisons)
     certain = int((lower > 0).sum())
-    smallest = _smallest_certain_estimate(counts, confidence, looks)
+    smallest = _smallest_certain_estimate(counts, confidence, comparisons)
     return finding(
         outcome=Outcome.REPORTED,
         meaning=(
-            f"for {certain:,} of {looks:,} {item}s, it is certain (with the stated confidence) "
-            f"that {effect}. {estimates}"
+            f"for {certain:,} of {comparisons:,} {item}s, it is certain (with the stated "
+            f"confidence) that {effect}. {estimates}"
         ),
         found=float(certain),
         confidence=confidence,
@@ -469,29 +474,33 @@ def difference_finding(
 
 
 def _reason_untested(
-    difference: Difference, counts: InOutCounts, looks: int, confidence: float
+    difference: Difference, counts: InOutCounts, comparisons: int, confidence: float
 ) -> str:
     """Return why no lower bound could be above 0; "": one could.
 
-    Arguments as of ``difference_finding``.
+    Args:
+        difference: what the differences are.
+        counts: the differences that are examined.
+        comparisons: how many differences share the error probability.
+        confidence: the probability with which all lower bounds hold together.
     """
     if not len(counts.value):
         return (
             "no influence could be estimated, because no test record was used. Set "
             "audit.targets=NUMBER, and give a run with test records"
         )
-    fewest = needed(looks, confidence)
+    fewest = needed(comparisons, confidence)
     if min(int(counts.models_with.max()), int(counts.models_without.max())) >= fewest:
         return ""
     models = difference.groups * fewest
     item = difference.item
     return (
         f"there are too few models trained on halves to be certain about any {item}: set "
-        f"audit.shadows={models} or more (for {looks:,} {item}s)"
+        f"audit.shadows={models} or more (for {comparisons:,} {item}s)"
     )
 
 
-def _smallest_certain_estimate(counts: InOutCounts, confidence: float, looks: int) -> float:
+def _smallest_certain_estimate(counts: InOutCounts, confidence: float, comparisons: int) -> float:
     """Return the smallest estimate whose lower bound is above 0; 1 if there is none.
 
     It is computed for a record that all models with it label rightly. The numbers of models with
@@ -499,8 +508,8 @@ def _smallest_certain_estimate(counts: InOutCounts, confidence: float, looks: in
 
     Args:
         counts: the differences that were examined, at least one.
-        confidence: as of ``InOutCounts.bounds``.
-        looks: as of ``InOutCounts.bounds``.
+        confidence: the probability with which all lower bounds hold together.
+        comparisons: how many differences share the error probability.
     """
     models_with = int(np.median(counts.models_with))
     models_without = int(np.median(counts.models_without))
@@ -509,7 +518,7 @@ def _smallest_certain_estimate(counts: InOutCounts, confidence: float, looks: in
     possible = InOutCounts(
         all_right, all_right, right_without, np.full(models_without + 1, models_without)
     )
-    lower, _ = possible.bounds(confidence, looks)
+    lower, _ = possible.bounds(confidence, comparisons)
     is_sure = lower > 0
     if not is_sure.any():
         return 1.0

@@ -53,9 +53,9 @@ def steepest_changes(model: Any, queries: np.ndarray, ks: np.ndarray) -> np.ndar
         move = bounds.move_within(model, k)
         if move is None:
             continue
-        moved = move(lead_gradient(model, query, label))
+        worst_parameters = move(lead_gradient(model, query, label))
         with torch.no_grad():
-            lead = label_leads(bounds.logits(model, query, moved), label)
+            lead = label_leads(bounds.logits(model, query, worst_parameters), label)
         changed[row] = float(lead) < 0
     return changed
 
@@ -207,16 +207,16 @@ class BoxBounds(Bounds):
         Returns:
             How many ends lie outside, and how many were compared.
         """
-        outside = 0
+        outside_count = 0
         compared = 0
         for name in outer.box.lower:
             outer_lower = outer.box.lower[name][1:]
             outer_upper = outer.box.upper[name][1:]
             below = (outer_lower > inner.box.lower[name][:-1]).sum()
             above = (inner.box.upper[name][:-1] > outer_upper).sum()
-            outside += int(below + above)
+            outside_count += int(below + above)
             compared += 2 * outer_lower.numel()
-        return outside, compared
+        return outside_count, compared
 
     @staticmethod
     def bound_tensors(model: BoxModel) -> list[Tensor]:
@@ -228,7 +228,11 @@ class BoxBounds(Bounds):
         """Return the largest difference between ends of stored boxes and of boxes trained again.
 
         Each is divided by the width of the box that was trained again. k = 0 is left out, because
-        its boxes may have no width. Arguments as of ``Bounds.largest_drift``.
+        its boxes may have no width.
+
+        Args:
+            recorded: the run's model.
+            again: the model that another training on the same records gave.
         """
         largest = 0.0
         for name, lower in again.box.lower.items():
@@ -259,10 +263,10 @@ def _largest_share(value: Tensor, nominal: Tensor, lower: Tensor, upper: Tensor)
     """
     if not value.numel():
         return 0.0
-    moved = (value - nominal).double()
-    end = torch.where(moved > 0, upper, lower)
+    deviation = (value - nominal).double()
+    end = torch.where(deviation > 0, upper, lower)
     allowed = (end.double() - nominal.double()).abs().clamp(min=NEVER_ZERO)
-    share = torch.where(moved == 0, 0.0, moved.abs() / allowed)
+    share = torch.where(deviation == 0, 0.0, deviation.abs() / allowed)
     # the comparison with the box decides on which side of 1 it is, whatever was rounded
     is_inside = (lower <= value) & (value <= upper)
     share = torch.where(is_inside, share.clamp(max=1.0), share.clamp(min=1 + 2.0**-20))
@@ -308,8 +312,8 @@ class HeadBounds(Bounds):
         radius = cls.radius(model, k)
         if not np.isfinite(radius):
             return None
-        moved = neighbour.trained.weight - model.trained.weight
-        distance = float(cls.norms(model, moved).max()) * SLACK
+        weight_difference = neighbour.trained.weight - model.trained.weight
+        distance = float(cls.norms(model, weight_difference).max()) * SLACK
         return {"weight": distance / radius}
 
     @staticmethod
@@ -416,7 +420,7 @@ def flips_to_rival(
     """Search for flips of training labels after which a member answers ``rival``.
 
     The labels with the largest gain of the rival on the leading class are flipped until it is past
-    that class; then the scores are computed anew, until the rival leads.
+    that class; then the scores are computed again, until the rival leads.
 
     Args:
         influence: [n] integers, what each record adds to the score of its class.

@@ -3,9 +3,9 @@
 Formal guarantees
     * Neighbours are trained with the run's own public constants. If a size or a normaliser was
       declared, they are the same whatever the records. If none was, the run counted its records,
-      and the certificate is about trainings that keep that count (condition c does not hold).
-      ``retrained`` keeps it, each member of an ensemble its own, and with it all that is derived:
-      B, n_max, the plan, and what a recipe settles.
+      and the certificate is about trainings that keep that count (condition c, that all constants
+      are public, does not hold). ``retrained`` keeps it, each member of an ensemble its own, and
+      with it all that is derived: B, n_max, the plan, and what a recipe settles.
     * A unit's batch, shard and slice follow from its own id.
     * Neighbours may be empty, or hold one class: refusing them would depend on private data.
     * ``neighbour_of`` keeps an ensemble's members that an edit leaves alone: their records are the
@@ -60,20 +60,26 @@ def retrained(problem: Problem, records: Records, ks: tuple[int, ...] | None = N
 
 
 def retrained_members(
-    problem: Problem, records: Records, which: Sequence[int], ks: tuple[int, ...] | None = None
+    problem: Problem,
+    records: Records,
+    member_indices: Sequence[int],
+    ks: tuple[int, ...] | None = None,
 ) -> list[Model]:
     """Train some members of an ensemble on their shards of other records.
-
-    Errors as of ``retrained``.
 
     Args:
         problem: the run's problem, with the records that the run was trained on.
         records: the records of all shards to train on.
-        which: indices of the members to train.
+        member_indices: indices of the members to train.
         ks: the values of k that boxes are computed for; None: the run's own.
 
     Returns:
-        The models, in the order of ``which``.
+        The models, in the order of ``member_indices``.
+
+    Raises:
+        ConfigError: training refuses the records, because a batch exceeds n_max or a unit has too
+            many rows.
+        UnsoundError: a bound or a parameter is not a number.
     """
     edited_problem = neighbouring(problem, records, ks)
     dataset = edited_problem.dataset
@@ -84,23 +90,28 @@ def retrained_members(
     assert isinstance(counts, tuple)  # an ensemble has a number for each member
     models: dict[int, Model] = {}
     # Members with one count share a problem; with a declared size, all of them do.
-    for count in sorted({counts[index] for index in which}):
+    for count in sorted({counts[index] for index in member_indices}):
         size = dataset.declared_size
         if not is_declared:
             size = max(count, 1) * float(members)
-        same_count = [index for index in which if counts[index] == count]
+        same_count = [index for index in member_indices if counts[index] == count]
         problem_of_count = edited_problem.with_dataset(dataset.with_training_records(records, size))
         trained = fit_members(problem_of_count, same_count)
         for index, (model, _) in zip(same_count, trained, strict=True):
             models[index] = model
-    return [models[index] for index in which]
+    return [models[index] for index in member_indices]
 
 
 def neighbouring(problem: Problem, records: Records, ks: tuple[int, ...] | None = None) -> Problem:
     """Return the run's problem on other records, with the run's public constants.
 
     If the run declared no size, the number of records that it counted is declared, so that all
-    that is derived from the size stays as it was. Arguments as of ``retrained``.
+    that is derived from the size stays as it was.
+
+    Args:
+        problem: the run's problem, with the records that the run was trained on.
+        records: the other records, with the features of ``problem.dataset``.
+        ks: the values of k that boxes are computed for; None: the run's own.
     """
     size = problem.dataset.declared_size
     if size is None:
@@ -127,8 +138,9 @@ def neighbour_of(model: Model, records: Records, ks: tuple[int, ...] | None = No
 
     Raises:
         DataError: the file of the run's records was changed.
-        ConfigError: as of ``retrained``.
-        UnsoundError: as of ``retrained``.
+        ConfigError: training refuses the records, because a batch exceeds n_max or a unit has too
+            many rows.
+        UnsoundError: a bound or a parameter is not a number.
     """
     problem = model.problem
     problem.dataset.check_unchanged()
@@ -203,8 +215,8 @@ def _train_without_bounds(
 
     Args:
         model: the run's model, with the records that it was trained on.
-        removed_rows: as of ``EditedRecords``.
-        added: as of ``EditedRecords``.
+        removed_rows: indices of the run's records that the neighbour lacks.
+        added: the records that only the neighbour has, a unit in each entry.
 
     Returns:
         The neighbour's model, or the error with which training refused its records.

@@ -63,7 +63,7 @@ class NoisyTraining:
         problem: the run's problem, with the records that every training has.
         plan: the noise that the run claims to add.
         seed: the noise of the first training follows from this seed, that of the next from the
-            next seed (for tests); None: noise is drawn anew by the operating system's randomness,
+            next seed (for tests); None: noise comes from the operating system's randomness,
             as in ``agt train``.
     """
 
@@ -78,7 +78,8 @@ class NoisyTraining:
         Args:
             model: the run's model.
             records: the records that every training has.
-            seed: as of the class.
+            seed: the noise of the first training follows from it, that of the next from the next
+                seed; None: noise comes from the operating system's randomness.
 
         Raises:
             ConfigError: the run was trained without noise.
@@ -133,44 +134,47 @@ class NoisyTraining:
         """Return the noise of one training: step -> name of a parameter -> the noise to add.
 
         Args:
-            seed: from which the noise follows; None: it is drawn anew.
+            seed: from which the noise follows; None: it comes from the operating system's
+                randomness.
         """
         parameters = {name: p.detach() for name, p in self.module.named_parameters()}
         run_seed = noise_seed(replace(self.config, seed=seed))
         return lambda step: draw_noise(parameters, self.plan, run_seed, step)
 
-    def train(self, canaries: Canaries, inside: np.ndarray) -> AdversaryView:
+    def train(self, canaries: Canaries, included: np.ndarray) -> AdversaryView:
         """Train R times, with other noise each time.
 
         Args:
             canaries: m canaries, which are added to the records.
-            inside: [R, T, m] bool, whether each canary is in the data in its step of each epoch; or
-                [R, 1, m], the same for all epochs.
+            included: [R, T, m] bool, whether each canary is in the data in its step of each epoch;
+                or [R, 1, m], the same for all epochs.
         """
-        seeds: Sequence[int | None] = [None] * len(inside)
+        seeds: Sequence[int | None] = [None] * len(included)
         if self.seed is not None:
-            seeds = range(self.seed, self.seed + len(inside))
+            seeds = range(self.seed, self.seed + len(included))
         runs = [
             self._train_once(canaries, of_run, seed)
-            for of_run, seed in zip(inside, seeds, strict=True)
+            for of_run, seed in zip(included, seeds, strict=True)
         ]
         return AdversaryView(*map(np.stack, zip(*runs, strict=True)))
 
     def _train_once(
-        self, canaries: Canaries, inside: np.ndarray, seed: int | None
+        self, canaries: Canaries, included: np.ndarray, seed: int | None
     ) -> AdversaryView:
         """Train once, and return what adversaries see, without the first axis of each field.
 
         Args:
-            canaries: as of ``train``.
-            inside: [T, m] or [1, m], as of ``train``.
-            seed: as of ``noise_of_run``.
+            canaries: the canaries, of which each is in the data in some epochs.
+            included: [T, m] bool, whether each canary is in the data in its step of each epoch; or
+                [1, m], the same for all epochs.
+            seed: from which the noise follows; None: it comes from the operating system's
+                randomness.
         """
         records = with_added(self.problem.dataset.train, canaries.records)
         problem = neighbouring(self.problem, records)
-        inside = np.broadcast_to(inside, (self.plan.epochs, len(canaries)))
+        included = np.broadcast_to(included, (self.plan.epochs, len(canaries)))
         noise = self.noise_of_run(seed)
-        run = _RecordingRun(self, canaries, inside, problem.setup, problem.dataset.train, noise)
+        run = _RecordingRun(self, canaries, included, problem.setup, problem.dataset.train, noise)
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)
@@ -208,7 +212,8 @@ class _RecordingRun(TrainingRun):
         first_gradients: [m, P] the canaries' clipped gradients at the initial parameters.
         gradients: [n, P] the clipped gradients of the canaries of the present step.
         expected: [P] the other records' part of the gradient sum of the present step.
-        scores, reach, squares, coordinates: as of ``AdversaryView``, without its first axis.
+        scores, reach, squares, coordinates: the attributes of ``AdversaryView`` for this training
+            (without the first axis, which counts trainings).
         sigma: the claimed standard deviation of the noise in a batch's gradient sum.
     """
 
@@ -301,7 +306,12 @@ class _RecordingRun(TrainingRun):
     def bound_sums(self, rows: np.ndarray, eligible: int, group: slice) -> dict[str, BoundSums]:
         """Return zeros, because this audit uses no bounds, and the nominal parameters neither.
 
-        A relation that selects records computes them all the same. Arguments as of ``TrainingRun``.
+        A relation that selects records computes its sums all the same.
+
+        Args:
+            rows: [b] int64, the indices of the batch's records.
+            eligible: how many of them an edit can remove or change.
+            group: the slice of the grid of k for which sums are computed.
         """
         if self.relation.selects:
             return super().bound_sums(rows, eligible, group)

@@ -1,4 +1,4 @@
-"""Attacks on released numbers: made-up sums of two neighbouring datasets are released.
+"""Attacks on released numbers: synthetic sums of two neighbouring datasets are released.
 
 The noise that a release states is compared with the distance of the sums, exactly. Draws show what
 it does, whatever it states.
@@ -19,7 +19,7 @@ from agt_audit.recorded_draws import RecordedRandomness
 from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding, Outcome
 
-MADE_UP = (
+NO_DATA_USED = (
     "no data were used: the audit made up two sums that differ as much as those of neighbouring "
     "datasets can"
 )
@@ -117,20 +117,20 @@ def law_finding(mechanism: LaplaceMean, pair: SumPair) -> Finding:
             subject,
             str(mechanism.guarantee),
             attack,
-            MADE_UP,
+            NO_DATA_USED,
             Outcome.UNTESTED,
             "the release does not state discrete Laplace noise of the same scale on both "
             "datasets, so its privacy loss cannot be computed",
             "epsilon",
         )
-    return exact.finding(subject, mechanism.guarantee, attack, MADE_UP)
+    return exact.finding(subject, mechanism.guarantee, attack, NO_DATA_USED)
 
 
 def drawn_finding(mechanism: LaplaceMean, pair: SumPair, plan: TrialPlan) -> Finding:
     """Return the finding of an attack that counts releases of both sums."""
     draw_first = partial(pair.draw, mechanism, pair.first, plan.source)
     draw_second = partial(pair.draw, mechanism, pair.second, plan.source)
-    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), MADE_UP, plan)
+    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), NO_DATA_USED, plan)
     return judge_by_draws((draw_first, draw_second), claim, plan, "released numbers")
 
 
@@ -139,7 +139,7 @@ def subject_of(mechanism: LaplaceMean) -> str:
     return f"{mechanism.name} with eps={mechanism.eps:g}"
 
 
-def made_up_pairs(members: int) -> Iterator[SumPair]:
+def synthetic_pairs(members: int) -> Iterator[SumPair]:
     """Yield pairs of sums that differ as much as one edit allows, for both kinds of edits.
 
     An edit changes the answer of one member, or of two if it replaces a unit, from one end of the
@@ -155,10 +155,10 @@ def made_up_pairs(members: int) -> Iterator[SumPair]:
             yield SumPair(total, total + step, members, touches)
 
 
-def audit_made_up_sums(
+def audit_synthetic_sums(
     mechanism: LaplaceMean, members: int, plan: TrialPlan
 ) -> tuple[tuple[Finding, ...], list[tuple[SumPair, Exact]]]:
-    """Audit a mechanism without a run, on the pairs of sums that ``made_up_pairs`` yields.
+    """Audit a mechanism without a run, on the pairs of sums that ``synthetic_pairs`` yields.
 
     The exact loss is computed for every pair, and the largest one is judged. Releases are drawn
     from two pairs only: the first pair for edits that change one member, and the first for edits
@@ -175,7 +175,7 @@ def audit_made_up_sums(
         empty if the releases do not state noise of one scale on both sides, so that no loss can be
         computed.
     """
-    pairs = list(made_up_pairs(members))
+    pairs = list(synthetic_pairs(members))
     losses = []
     first_pairs: dict[int, SumPair] = {}  # by the number of members that an edit changes
     for pair in pairs:

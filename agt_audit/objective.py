@@ -56,7 +56,7 @@ class ProblemPair:
 
     @classmethod
     def on_line(cls, shape: ProblemConstants, records: int, rows: int = 1) -> "ProblemPair":
-        """Return a made-up problem with equal records, and the same with a unit added.
+        """Return a synthetic problem with equal records, and the same with a unit added.
 
         All records have 1 as their first feature, and 0 as all others, so they lie on one line.
 
@@ -130,11 +130,11 @@ def audit_objective(
             squares.append(float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2)
         return scores
 
-    how = (
+    attack = (
         "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
     )
     subject = objective_subject(guarantee)
-    claim = claim_to_test(subject, guarantee, how, problems.datasets_note, plan)
+    claim = claim_to_test(subject, guarantee, attack, problems.datasets_note, plan)
     draws = (partial(draw_scores, problems.first), partial(draw_scores, problems.second))
     drawn = judge_by_draws(draws, claim, plan, "released numbers")
     coordinates = len(squares) * problems.shape.width
@@ -143,14 +143,14 @@ def audit_objective(
 
 
 def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: ObjectiveNoises) -> Finding:
-    """Return the finding of ``line_loss``, for which nothing is drawn; arguments as there."""
-    how = (
+    """Return the finding of an exactly computed privacy loss (``line_loss``); nothing is drawn."""
+    attack = (
         "the probability densities of the released weights under both datasets are integrated "
         "along the only direction in which the records' features are not 0"
     )
     exact = line_loss(guarantee, problems, noises.tilt)
     return exact.finding(
-        f"{objective_subject(guarantee)}: its table", guarantee, how, problems.datasets_note
+        f"{objective_subject(guarantee)}: its table", guarantee, attack, problems.datasets_note
     )
 
 
@@ -173,7 +173,7 @@ def line_loss(guarantee: ApproximateDP, problems: ProblemPair, tilt: float) -> E
 
     Args:
         guarantee: the claimed guarantee.
-        problems: a pair as of ``ProblemPair.on_line``.
+        problems: two problems whose records lie on one line (``ProblemPair.on_line`` makes them).
         tilt: the standard deviation of the linear term.
     """
     largest = (10 * tilt + len(problems.second.x)) / problems.shape.strength
@@ -199,7 +199,7 @@ def _line_masses(
     at that point, and adds up to 1.
 
     Args:
-        side: a problem as of ``ProblemPair.on_line``.
+        side: a problem whose records lie on one line (``ProblemPair.on_line`` makes it).
         shape: the public constants.
         tilt: the standard deviation of the linear term.
         grid: [n] values of the first weight.

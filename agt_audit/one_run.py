@@ -164,7 +164,7 @@ def one_run_epsilon(
         right: how many guesses were right, at most ``guesses``.
         guesses: how many were made, at least 1; fixed before the coins were known.
         canaries: how many canaries there were, at least ``guesses``; each was included by a fair
-            coin of its own.
+            separate coin.
         delta: at least 0 and below 1.
         confidence: the probability with which the bound holds, at least 0.5 and below 1.
         bound: "exact" for every mechanism, "gdp" only for those that are mu-GDP.
@@ -211,7 +211,7 @@ def planned_guesses(
         epsilon: of the claim.
         delta: of the claim.
         confidence: the probability with which the bound holds.
-        bound: as of ``one_run_epsilon``.
+        bound: "exact" for every mechanism, "gdp" only for those that are mu-GDP.
     """
     if not delta:
         return canaries

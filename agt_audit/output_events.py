@@ -53,7 +53,7 @@ def label_event(labels: tuple[int, ...]) -> Event:
 def tail_event(threshold: float, above: bool) -> Event:
     """Return the event that the released number lies on one side of a threshold.
 
-    The threshold itself counts as above.
+    The threshold itself belongs to the upper side.
     """
     comparison = "at least" if above else "below"
     clause = f"the released number is {comparison} {threshold:g}"

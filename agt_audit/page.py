@@ -81,7 +81,7 @@ def percent(share: float) -> str:
 
 
 def found(finding: Finding) -> str:
-    """Return what was found, for a cell of a table.
+    """Return the measured value of a finding as text, for a cell of a table.
 
     It is the measure with its value, the confidence and the estimator, or "nothing" if nothing was
     tested.
@@ -154,7 +154,7 @@ def risks(audit: Audit, question: str) -> list[str]:
 
 
 def rounded_cell(cell: object) -> object:
-    """Return a cell of a table as it is, but a float rounded to four significant digits."""
+    """Return a cell of a table unchanged, but a float rounded to four significant digits."""
     return float(f"{cell:.4g}") if isinstance(cell, float) else cell
 
 
@@ -260,9 +260,9 @@ def row(finding: Finding) -> tuple[str, ...]:
 
 
 def _share(finding: Finding) -> str:
-    """Return what was found as a percentage of the claim.
+    """Return the measured value of a finding as a percentage of the claimed one.
 
-    It is "-" if nothing was found or claimed, or if what was found is no rigorous bound in the
+    It is "-" if one of the two is missing, or if the measured value is no rigorous bound in the
     claim's measure.
     """
     comparable = finding.measure in FRACTIONS and finding.strength in RIGOROUS_STRENGTHS

@@ -66,7 +66,7 @@ class LabellingPair:
     def chosen_queries(
         self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
     ) -> np.ndarray:
-        """Return queries at which the two models are likely to differ, as of ``between_roots``.
+        """Return queries at which labels or evidence of the two models probably differ.
 
         None are returned if the mechanism adds noise to vote counts of more than two classes.
         """
@@ -163,9 +163,9 @@ class NumberPair:
         begin = anchors[rng.integers(len(anchors), size=lines)]
         end = anchors[rng.integers(len(anchors), size=lines)]
         size = max(float(np.abs(anchors).max()), 1.0)
-        away = size * rng.normal(size=(lines, *anchors.shape[1:]))
+        far_points = size * rng.normal(size=(lines, *anchors.shape[1:]))
         between = on_line(begin, end, rng.uniform(-1.0, 2.0, lines))
-        queries = np.concatenate([anchors, between, away])
+        queries = np.concatenate([anchors, between, far_points])
         sums, other_sums = self.evidence(queries)
         largest_first = np.argsort(-np.abs(sums - other_sums), kind="stable")
         return queries[largest_first]
@@ -205,8 +205,8 @@ def between_roots(
     anchors = np.asarray(anchors, dtype=np.float64)
     begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
     size = max(float(np.abs(anchors).max()), 1.0)
-    away = size * rng.normal(size=(lines, *anchors.shape[1:]))
-    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], away])
+    far_points = size * rng.normal(size=(lines, *anchors.shape[1:]))
+    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], far_points])
     sides = (pair.with_unit, pair.without_unit)
     read_labels: list[Read] = [side.model.predict for side in sides]
     read_both: list[Read] = [partial(_label_and_evidence, side) for side in sides]
@@ -247,8 +247,8 @@ def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np
     second = np.mean(bisected(second_read, begin, end), axis=0)
     order = np.argsort(-np.abs(second - first), kind="stable")
     gap = (second - first)[order]
-    places = first[order] + PLACES_IN_GAP[:, None] * gap
-    return np.concatenate([on_line(begin[order], end[order], place) for place in places])
+    shares = first[order] + PLACES_IN_GAP[:, None] * gap
+    return np.concatenate([on_line(begin[order], end[order], share) for share in shares])
 
 
 def choose_query(

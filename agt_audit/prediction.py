@@ -67,7 +67,7 @@ TRIALS = (
 
 
 def untested_because_equal(claim: TestedClaim, effort: str = "nothing was drawn") -> Finding:
-    """Return the finding of a claim that is untested, because both models give the same answers.
+    """Return the finding of an untested claim: both models release the same labels.
 
     Args:
         claim: the claim.
@@ -151,10 +151,10 @@ def _check_has_table(mechanism: AnyMechanism) -> None:
 
 
 def composed_claims(guarantee: Guarantee, queries: int) -> list[tuple[Claimed, str]]:
-    """Return the claims about several queries together, each with its sentence.
+    """Return the privacy claims that composition gives for several queries, each as a sentence.
 
-    There is one for Gaussian guarantees. Otherwise the first claim is that of basic composition;
-    others are included if their epsilon is below 95 % of the first one.
+    There is one claim for Gaussian guarantees. Otherwise the first claim is that of basic
+    composition; others are included if their epsilon is below 95 % of the first one.
 
     Args:
         guarantee: the guarantee of each query.
@@ -368,9 +368,9 @@ class _Audit:
     # ----------------------------------------------------------------------------------------------
 
     def _make_attack(self, attack: PlannedAttack) -> list[Finding]:
-        """Draw answers of both sides, and return the findings about ``_claims``, in their order.
+        """Draw labels from both models, and return a finding about each claim of ``_claims``.
 
-        Nothing is drawn if both sides have the same probabilities of all answers.
+        Nothing is drawn if both models have the same probabilities of all labels.
         """
         claims = self._claims(attack)  # which fixes all events before anything is drawn
         if attack.event.hit == attack.event.alarm:
@@ -391,7 +391,7 @@ class _Audit:
         return [event.judge(claim, with_unit, without_unit) for claim, event in claims]
 
     def _claims(self, attack: PlannedAttack) -> list[tuple[TestedClaim, AnswerEvent]]:
-        """Return the claim about one answer and those about several, each with its event."""
+        """Return the claims about one released label and about several, each with its event."""
         together = self.config.together
         claims = [(self._claim(self.claim.text, self.claimed), attack.event)]
         for claimed, sentence in self.totals:
@@ -407,11 +407,11 @@ class _Audit:
         return claims
 
     def _claim(self, claim: str, claimed: Claimed) -> TestedClaim:
-        """Return a claim that is to be tested.
+        """Return a privacy claim of the release in the form in which an audit tests it.
 
         Args:
             claim: the claim, as a sentence.
-            claimed: the claimed loss.
+            claimed: the claimed bound on the privacy loss.
         """
         subject = (
             f"agt predict mechanism={self.mechanism.name}, {self.mechanism.guarantee} per query"

@@ -39,17 +39,17 @@ class RecordedRandomness(ObservedRandomness):
 
     def answer(self, draw: Draw, sample: Callable[[Randomness], Answer]) -> Answer:
         """Draw from the source, record the draw and its result, and return the result."""
-        return self.keep(draw, sample(self.source))
+        return self.record_draw(draw, sample(self.source))
 
-    def keep(self, draw: Draw, answer: Answer) -> Answer:
+    def record_draw(self, draw: Draw, result: Answer) -> Answer:
         """Record copies of a draw and its result, and return the result."""
         # copies, because a release may change its arrays afterwards
         self.draws.append(replace(draw, private=deepcopy(draw.private)))
-        self.answers.append(deepcopy(answer))
-        return answer
+        self.answers.append(deepcopy(result))
+        return result
 
     def words(self, n: int) -> np.ndarray:
-        """Return random words as ``Randomness`` does, recorded as a draw of their own.
+        """Return random words as ``Randomness`` does, recorded as a separate draw.
 
         Words that another draw uses come from the source directly, and are not recorded.
         """
@@ -101,7 +101,7 @@ class ReplayedRandomness(RecordedRandomness):
         if isinstance(draw.private, Mapping):
             fresh = cast(dict[str, float], sample(self.source))
             answer = {word: answer.get(word, count) for word, count in fresh.items()}
-        return self.keep(draw, answer)
+        return self.record_draw(draw, answer)
 
     def _check_law(self, draw: Draw, index: int) -> None:
         """Raise ReplayDiverged unless the recorded draw of this index has the same distribution."""

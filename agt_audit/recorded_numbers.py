@@ -29,16 +29,24 @@ def recorded_numbers_finding(
     differ = 0
     largest_deviation = 0.0
     largest_drift = 0.0
-    for own, other in zip(model.member_models, again.member_models, strict=True):
-        bounds = bounds_of(own)
-        own_tensors = [*bounds.parameters(own).values(), *bounds.bound_tensors(own)]
-        other_tensors = [*bounds.parameters(other).values(), *bounds.bound_tensors(other)]
+    for recorded_member, retrained_member in zip(
+        model.member_models, again.member_models, strict=True
+    ):
+        bounds = bounds_of(recorded_member)
+        own_tensors = [
+            *bounds.parameters(recorded_member).values(),
+            *bounds.bound_tensors(recorded_member),
+        ]
+        other_tensors = [
+            *bounds.parameters(retrained_member).values(),
+            *bounds.bound_tensors(retrained_member),
+        ]
         for stored, fresh in zip(own_tensors, other_tensors, strict=True):
             compared += stored.numel()
             differ += int((stored != fresh).sum())
-        deviations = bounds.deviations(own, other, 0) or {}
+        deviations = bounds.deviations(recorded_member, retrained_member, 0) or {}
         largest_deviation = max(largest_deviation, *deviations.values(), 0.0)
-        largest_drift = max(largest_drift, bounds.largest_drift(own, other))
+        largest_drift = max(largest_drift, bounds.largest_drift(recorded_member, retrained_member))
     allowed_drift = ALLOWED_DRIFT[model.problem.settings.training.dtype]
     drifted = largest_drift > allowed_drift and not other_code
     outcome = Outcome.NOT_CONTRADICTED

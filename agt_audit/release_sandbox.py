@@ -139,7 +139,11 @@ class ReleaseSandbox:
     ) -> None:
         """Release answers to the queries of an opened run into a new run folder.
 
-        Other arguments as of ``ask``.
+        Args:
+            opened: the run, with the queries.
+            config: the settings of the mechanism that draws the answers.
+            folder: the new run folder.
+            ledger: the ledger that pays; None: none does.
 
         Raises:
             CheckError: the ledger refused some of the answers; the others were written.

@@ -230,20 +230,20 @@ def couple_linear_term(
     linear_term, solution = recorded.draws[:2]
     minimiser = cast(np.ndarray, solution.private)
     first, second = problems
-    moved = first.gradient(minimiser) - second.gradient(minimiser)
-    script.answers[0] = script.answers[0] + moved
+    gradient_difference = first.gradient(minimiser) - second.gradient(minimiser)
+    script.answers[0] = script.answers[0] + gradient_difference
     first_volume = np.linalg.slogdet(first.hessian(minimiser))[1]
     second_volume = np.linalg.slogdet(second.hessian(minimiser))[1]
     remaining_eps = (1 - SOLVER_SHARE) * claimed.eps - abs(float(first_volume - second_volume))
     if remaining_eps <= 0:
         return script, NOT_COVERED
     sigma = cast(float, linear_term.public[0])
-    mu = float(np.linalg.norm(moved)) / sigma
+    mu = float(np.linalg.norm(gradient_difference)) / sigma
     return script, mu / allowed_mu(remaining_eps, (1 - SOLVER_SHARE) * claimed.delta)
 
 
 def largest_loss(
-    guarantee: Guarantee, composed: Composed, draws: list[Draw], others: list[Draw]
+    guarantee: Guarantee, composed: Composed, draws: list[Draw], draws_on_other: list[Draw]
 ) -> float:
     """Return the privacy loss of draws on one pair of datasets, as a share of a claim.
 
@@ -254,8 +254,8 @@ def largest_loss(
         guarantee: the claimed guarantee.
         composed: "answer": the largest loss of a single answer; "release": that of all draws.
         draws: the draws on one dataset.
-        others: the draws on the other dataset. If one list is longer, its further draws are left
-            out, because ``_published_differences`` reports them.
+        draws_on_other: the draws on the neighbouring dataset. If one list is longer, its further
+            draws are left out, because ``_published_differences`` reports them.
 
     Returns:
         The loss divided by the claimed one; 0 if nothing but uniform numbers was drawn.
@@ -264,9 +264,9 @@ def largest_loss(
     if composed == "answer":
         order = np.inf
     losses = [np.zeros(0)]
-    for draw, other in zip(draws, others, strict=False):
+    for draw, other_draw in zip(draws, draws_on_other, strict=False):
         if draw.law != "uniform":  # uniform numbers have no private input
-            losses.append(losses_of_answers(guarantee, draw, other))
+            losses.append(losses_of_answers(guarantee, draw, other_draw))
     values = np.concatenate(losses)
     return float(np.linalg.norm(values, order)) if len(values) else 0.0
 
@@ -304,7 +304,10 @@ def losses_of_answers(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarr
 def _losses_of_labels(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarray:
     """Return the privacy losses of released labels, by the mechanism's own table of probabilities.
 
-    Arguments as of ``losses_of_answers``.
+    Args:
+        guarantee: the claimed guarantee.
+        draw: the draw of labels on one dataset.
+        other: the same draw on the neighbour.
 
     Returns:
         [pairs] losses divided by the claimed one, one for each distinct pair of a (label, evidence)
@@ -446,7 +449,8 @@ class ReplayedRelease:
             rng: draws the queries at which they are made to differ.
 
         Yields:
-            Two findings for each dataset, as of ``replay``.
+            Two findings for each dataset: whether the published fields are equal, and whether the
+                noise covers the difference of the private inputs.
         """
         points = points_between_labels(self.model, self.queries, count, rng)
         for datasets_note, other in islice(neighbours(self.model, points, count), count):
@@ -463,7 +467,8 @@ class ReplayedRelease:
             rng: draws the queries that are added to ``queries`` if labels are released.
 
         Returns:
-            Two findings, as of ``replay``.
+            Two findings: whether the published fields are equal, and whether the noise covers the
+            difference of the private inputs.
         """
         if self.mechanism is None:
             return self._replay_training(other, datasets_note)
@@ -511,11 +516,11 @@ class ReplayedRelease:
             [m, ...], of which there are at most about as many as ``queries``. It is empty if none
             is found, or if the mechanism adds noise to vote counts of more than two classes.
         """
-        own_labelling = judge_labelling(self.model, mechanism, self.terms)
+        run_labelling = judge_labelling(self.model, mechanism, self.terms)
         other_labelling = judge_labelling(other, mechanism, self.terms)
-        found = pair_of(own_labelling, other_labelling).chosen_queries(self.queries, rng)
-        stride = max(1, math.ceil(len(found) / len(self.queries)))
-        return found[::stride]
+        differing = pair_of(run_labelling, other_labelling).chosen_queries(self.queries, rng)
+        stride = max(1, math.ceil(len(differing) / len(self.queries)))
+        return differing[::stride]
 
     def publish(
         self, model: Model, queries: np.ndarray, source: Randomness

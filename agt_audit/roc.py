@@ -118,8 +118,8 @@ class Roc:
         """
         thresholds = np.unique(self.scores)[::-1]
         alarms = len(self._others) - np.searchsorted(self._others, thresholds, side="left")
-        found = len(self._members) - np.searchsorted(self._members, thresholds, side="left")
-        return np.vstack([[math.inf, 0, 0], np.stack([thresholds, alarms, found], axis=1)])
+        detected = len(self._members) - np.searchsorted(self._members, thresholds, side="left")
+        return np.vstack([[math.inf, 0, 0], np.stack([thresholds, alarms, detected], axis=1)])
 
     @cached_property
     def _advantages(self) -> np.ndarray:

@@ -72,14 +72,14 @@ from agt_audit.kind_settings import SelftestSettings
 from agt_audit.label_pairs import (
     NeighbourPair,
     Side,
-    audit_made_up_pairs,
     audit_pair,
+    audit_synthetic_pairs,
     exact_loss,
     table_finding,
 )
 from agt_audit.neighbours import retrained
 from agt_audit.noisy_training import NoisyTraining
-from agt_audit.numbers import SumPair, audit_made_up_sums, drawn_finding
+from agt_audit.numbers import SumPair, audit_synthetic_sums, drawn_finding
 from agt_audit.objective import ProblemPair, audit_line, audit_objective
 from agt_audit.page import found
 from agt_audit.pairs import LabellingPair, between_roots, choose_query, similar_queries
@@ -109,8 +109,8 @@ def first_violated(findings: Iterable[Finding]) -> Finding:
     return max(findings, key=lambda finding: finding.violated)
 
 
-def made_up_records(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return made-up features [n, 3], and labels [n]: is the first feature plus noise above 0?
+def synthetic_records(seed: int, count: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return synthetic features [n, 3], and labels [n]: is the first feature plus noise above 0?
 
     Args:
         seed: of the features and of the noise.
@@ -208,7 +208,7 @@ def gap_of_the_grid(seed: int) -> Finding:
 
     So one record can change the distance by 50. The finding is one from draws.
     """
-    findings, _ = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
+    findings, _ = audit_synthetic_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
     _, *drawn = findings
     return first_violated(drawn)
 
@@ -269,7 +269,7 @@ class UntilRight(RandomizedResponse):
     """Randomized response that draws again until the first label is the model's own."""
 
     def release(self, predictions: np.ndarray, *given: Any) -> np.ndarray:
-        """Return the labels of the last draw; arguments as of ``RandomizedResponse``."""
+        """Draw labels again until the first one is the model's own, and return the last draw."""
         labels = super().release(predictions, *given)
         return labels if labels[0] == predictions[0] else self.release(predictions, *given)
 
@@ -322,7 +322,7 @@ def audit_released_labels(seed: int, draws: float = 2.0, confidence: float = 0.9
         draws: the epsilon with which labels are drawn; 1 is sound.
         confidence: of the bound.
     """
-    features, labels = made_up_records(seed, 120)
+    features, labels = synthetic_records(seed, 120)
     rng = np.random.default_rng(seed)
     model = train_small_model(features, labels)
     other = retrained(model.problem, without(model.problem.dataset.train, np.array([3])))
@@ -362,7 +362,7 @@ class FloatingNoise(LaplaceMean):
     def release(
         self, sums: np.ndarray, members: int, touches: int, source: Randomness
     ) -> np.ndarray:
-        """Return released sums that are not rounded; arguments as of ``LaplaceMean``."""
+        """Return released sums that are not rounded to the lattice (the planted violation)."""
         largest = members * LATTICE_STEPS
         uniform = np.array([source.below(2**53) for _ in sums]) / 2.0**53
         signs = np.array([1 - 2 * source.below(2) for _ in sums])
@@ -419,7 +419,7 @@ def audit_drawn_sums(
     touches: int = 1,
     trials: int = 1000,
 ) -> Finding:
-    """Audit draws of a made-up sum of two members, on two neighbouring datasets.
+    """Audit draws of a synthetic sum of two members, on two neighbouring datasets.
 
     Args:
         seed: of the draws.
@@ -444,7 +444,7 @@ def train_numbers(
         labels: the labels, which records have in turn.
         settings: further arguments of ``agt.fit``.
     """
-    x, _ = made_up_records(seed, count)
+    x, _ = synthetic_records(seed, count)
     y = np.resize(labels, count)
     declared = Declared(size=count, features=True, settings=True)
     weak_regularisation = {"name": "votes", "strength": 1e-4}
@@ -475,7 +475,12 @@ def replay_numbers(
 ) -> Finding:
     """Replay releases of a small model of numbers on four neighbours, all with a flaw.
 
-    Arguments as of ``audit_flawed_intervals`` and ``train_numbers``.
+    Args:
+        seed: of the records and of all random choices.
+        kind: the class of models with the flaw.
+        count: how many training records.
+        labels: the labels, which records have in turn.
+        settings: further arguments of ``agt.fit``.
 
     Returns:
         The first violated finding.
@@ -492,10 +497,10 @@ def replay_numbers(
 
 
 def audit_private_numbers(seed: int, **settings: Any) -> Finding:
-    """Sound: private numbers as agt releases them, of made-up sums and of small models."""
-    made_up, _ = audit_made_up_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE))
+    """Sound: private numbers as agt releases them, of synthetic sums and of small models."""
+    synthetic, _ = audit_synthetic_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE))
     trained = [replay_numbers(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)]
-    return first_violated((*made_up, *trained))
+    return first_violated((*synthetic, *trained))
 
 
 # -- certificates
@@ -527,14 +532,14 @@ class OverstatedDistance(BoxModel):
         ks: tuple[int, ...] | None = None,
         on_progress: OnProgress = lambda progress: None,
     ) -> Certificates:
-        """Return the model's certificates, moved along the grid; arguments as of ``BoxModel``."""
+        """Return the model's certificates, moved up by ``more`` steps of the grid of k."""
         honest = super().certify(features)
         last_step = len(honest.ks) - 1
         steps = np.clip(np.arange(len(honest.ks)) - self.more, 0, last_step)
-        moved = honest.certified[steps]
-        asked = ks or honest.ks
-        rows = [honest.ks.index(k) for k in asked]
-        return replace(honest, ks=asked, certified=moved[rows])
+        overstated = honest.certified[steps]
+        requested_ks = ks or honest.ks
+        rows = [honest.ks.index(k) for k in requested_ks]
+        return replace(honest, ks=requested_ks, certified=overstated[rows])
 
 
 @dataclass(frozen=True)
@@ -548,7 +553,7 @@ class StretchedDistance(LinearModel):
     times: float
 
     def certify_phi(self, phi: np.ndarray, ks: tuple[int, ...]) -> ClosedFormCertificates:
-        """Certify with the sensitivity divided by ``times``; arguments as of ``LinearModel``."""
+        """Certify with the sensitivity divided by ``times`` (the planted violation)."""
         honest = self.trained.sensitivity
         sensitivity = replace(
             honest, rho=honest.rho / self.times, rounding=honest.rounding / self.times
@@ -591,13 +596,13 @@ def train_boxes(
     """Train a model with boxes, by default for one step.
 
     Args:
-        seed: of made-up records.
-        x: [n, ...] features; None: records are made up.
-        y: [n] labels; None: records are made up.
+        seed: of synthetic records.
+        x: [n, ...] features; None: records are synthetic.
+        y: [n] labels; None: records are synthetic.
         settings: further arguments of ``agt.fit``.
     """
     if x is None or y is None:
-        x, y = made_up_records(seed, 40, 0.3)
+        x, y = synthetic_records(seed, 40, 0.3)
     given: dict[str, Any] = {"certificate": "box", "ks": 4, **STEP, **settings}
     network = train_small_model(x, y, **given).boxed_network
     assert network is not None
@@ -641,13 +646,13 @@ def make_flawed(kind: type[T], sound: object, **flaw: Any) -> T:
         sound: the sound object; it is not changed.
         flaw: the fields that only ``kind`` has.
     """
-    values = {each.name: getattr(sound, each.name) for each in fields(sound)}  # type: ignore[arg-type]
+    values = {field.name: getattr(sound, field.name) for field in fields(sound)}  # type: ignore[arg-type]
     return kind(**values, **flaw)
 
 
 def train_head(seed: int, **settings: Any) -> LinearModel:
-    """Train a linear head on made-up records; ``settings`` are those of ``agt.fit``."""
-    head = train_small_model(*made_up_records(seed, 60), **settings).linear_head
+    """Train a linear head on synthetic records; ``settings`` are those of ``agt.fit``."""
+    head = train_small_model(*synthetic_records(seed, 60), **settings).linear_head
     assert head is not None
     return head
 
@@ -674,7 +679,7 @@ def audit_one_more_edit(seed: int, kind: type[LinearModel] = OneMoreEdit) -> Fin
         seed: of the data and of the audit.
         kind: the class of heads with the flaw; ``LinearModel`` itself is sound.
     """
-    model = make_flawed(kind, train_small_model(*made_up_records(seed, 600)).linear_head)
+    model = make_flawed(kind, train_small_model(*synthetic_records(seed, 600)).linear_head)
     return audit_claim(model, seed, CERTIFIED_LABELS, replace(NO_NEIGHBOURS, units=20))
 
 
@@ -787,13 +792,13 @@ def audit_noisy_training(
     """
     trainer = small_noisy_training(seed, noise_share)
     effort = TrainingEffort(60, 40, confidence, seed)
-    one = trainer.canaries(canary, 1, seed)
+    single_canary = trainer.canaries(canary, 1, seed)
     several = trainer.canaries(canary, 60, seed)
-    bounds, size = audit_training(trainer, one, effort, several)
+    bounds, size = audit_training(trainer, single_canary, effort, several)
     if adversary == NOISE_SIZE:
         return size
     judged_bounds = [bound for bound in bounds if bound.adversary.startswith(adversary or "")]
-    return judge_training(trainer, one, effort, judged_bounds)
+    return judge_training(trainer, single_canary, effort, judged_bounds)
 
 
 # -- unlearning
@@ -830,7 +835,7 @@ def adaptive_requests() -> Attack:
 
 @dataclass
 class MeanModel:
-    """A model whose weights are the mean of made-up records, released with Gaussian noise.
+    """A model whose weights are the mean of synthetic records, released with Gaussian noise.
 
     Unlearning removes records from the mean. The defaults are sound.
 
@@ -873,7 +878,7 @@ class MeanModel:
         Args:
             rows: the rows that are left out.
             scale: the standard deviation of the noise, divided by the claimed one.
-            noise: [WIDTH] the noise of the release; None: it is drawn anew.
+            noise: [WIDTH] the noise of the release; None: new noise is drawn.
         """
         values = np.delete(self.x, rows, axis=0).mean(axis=0)
         if not self.noisy:
@@ -893,7 +898,7 @@ class MeanModel:
     def audited(
         self, attacks: Sequence[Attack], claimed: Promise = CLOSE, plan: TrialPlan = DRAWS
     ) -> tuple[Finding, ...]:
-        """Audit this unlearning, and return the findings; arguments as of ``audit_unlearning``."""
+        """Attack this method of unlearning, and return the findings about its promise."""
         return audit_unlearning(
             "a mean", self.begin, self.retrained, attacks, lambda: claimed, plan
         )[0]
@@ -1144,9 +1149,9 @@ def _audit_plant(plant: Plant, name: str, seed: int) -> Finding:
         return plant(seed)
     except Exception as error:
         error_type = type(error).__name__
-        why = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
+        reason = f"this is an error in the auditor itself: please report it ({error_type}: {error})"
         return exact_finding(
-            subject=name, claim="-", attack="-", effort="-", measure="-", found=None, meaning=why
+            subject=name, claim="-", attack="-", effort="-", measure="-", found=None, meaning=reason
         )
 
 

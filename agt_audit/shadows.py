@@ -116,11 +116,11 @@ class Pool:
         test = dataset.test
         private = train.take(~train.public)
         was_trained_on = np.isin(test.ids, train.ids) | np.isin(test.units, train.units)
-        others = test.take(~was_trained_on)
-        others = replace(others, public=np.zeros(len(others), dtype=bool))
-        both = with_added(private, others)
-        member = np.arange(len(both)) < len(private)
-        return cls(both, member, train.take(train.public))
+        held_out = test.take(~was_trained_on)
+        held_out = replace(held_out, public=np.zeros(len(held_out), dtype=bool))
+        pooled = with_added(private, held_out)
+        member = np.arange(len(pooled)) < len(private)
+        return cls(pooled, member, train.take(train.public))
 
     def __len__(self) -> int:
         return len(self.records)
@@ -131,7 +131,7 @@ class Pool:
         """
         hashes = keyed_hash(self.records.units, f"shadow/{config.seed}")
         pairs = config.models // 2
-        # the highest bit of a hash that is mixed anew for each pair is a fair coin
+        # the highest bit of a hash of each pair is a fair coin
         coins = np.array([remix(hashes, pair) >> np.uint64(63) == 1 for pair in range(pairs)])
         return np.stack([coins, ~coins], axis=1).reshape(config.models, len(self))
 
@@ -304,7 +304,7 @@ def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]
 def _layers(half: Problem) -> dict[str, object]:
     """Return a description of the head's layers, which may be the user's code, for ``_about``.
 
-    It is empty if training does not draw its start, as of linear heads.
+    It is empty if training draws no initial parameters, as linear heads do not.
     """
     if not half.settings.certificate.draws_start:
         return {}
@@ -361,7 +361,12 @@ def _train_task(
 ) -> list[Failure]:
     """Train the models of one task, in a worker process, and return the result of each.
 
-    Arguments as of ``_train_missing``.
+    Args:
+        half: the run's problem for half of the pool.
+        pool: the records.
+        sides: [m, n] bool, which model is trained on which record.
+        indices: the numbers of the models to train.
+        key_folder: the folder of these models.
     """
     return [_train(half, pool, sides[index], index, key_folder) for index in indices]
 
@@ -396,7 +401,7 @@ def _train(half: Problem, pool: Pool, side: np.ndarray, index: int, key_folder: 
 
 
 def _half_of(pool: Pool, side: np.ndarray) -> Records:
-    """Return the records that one model is trained on, with features in memory of their own.
+    """Return the records that one model is trained on, with features in separate memory.
 
     The copy is aligned, because results of training may depend on the alignment to the last bit.
 

@@ -138,7 +138,7 @@ def judge_by_draws(
 
     Args:
         draws: releases of the first side, and of the second side.
-        claim: the claim, as of ``claim_to_test``; its attack and effort are extended.
+        claim: the claim to test; what was drawn is added to the texts of its attack and effort.
         plan: how many releases to count.
         outputs: what is released, which decides which events are tried.
     """

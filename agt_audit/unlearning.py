@@ -158,7 +158,7 @@ class Unlearning(UnlearningSettings, AuditKind):
                 method_findings, trials = tested.make_attacks(forget, plan, console)
                 findings += method_findings
                 rows += [{"method": method, **asdict(trial)} for trial in trials]
-        columns = ["method", *(each.name for each in fields(Trial))]
+        columns = ["method", *(field.name for field in fields(Trial))]
         table = pd.DataFrame(rows, columns=columns)
         notes = (*unusable_methods, *NOTES)
         return Audited.of(trained.finished, findings, notes, tables={"attacks": table})
@@ -237,8 +237,8 @@ class MethodUnderTest:
             console: for progress.
 
         Returns:
-            Findings and results as of ``audit_unlearning``; one untested finding and no result if
-            the method's models cannot be compared.
+            A finding for each test of the method's promise, and the result of each attack. If the
+            method's models cannot be compared: one untested finding, and no result.
         """
         reason = self.reason_not_comparable
         if reason:
@@ -316,10 +316,10 @@ class MethodUnderTest:
         if self.method == "certificate":
             return self._answers(PendingErasures.from_run(run), self.opened.model)
         model = load(self._prepared(self.removed_rows).problem(self.opened.trained.settings), run)
-        how = str(removal.facts.get("removed_by", ""))
-        if not how:
-            how = removal.sentences[0]
-        return replace(self._state(model, self.removed_rows), how=how)
+        removed_by = str(removal.facts.get("removed_by", ""))
+        if not removed_by:
+            removed_by = removal.sentences[0]
+        return replace(self._state(model, self.removed_rows), how=removed_by)
 
     def _prepared(self, rows: RemovedRows) -> Prepared:
         """Return the run's data without these rows, and without those that were erased before.
@@ -383,17 +383,17 @@ class MethodUnderTest:
             self.noise_drawn[side, count] = noisy(np.zeros(count), sigma, SystemRandomness())
         return self.noise_drawn[side, count]
 
-    def _answers(self, waiting: PendingErasures, model: Model) -> ModelState:
+    def _answers(self, pending: PendingErasures, model: Model) -> ModelState:
         """Return the labels of a model while erasures are pending, and which are answered.
 
         Args:
-            waiting: the pending erasures.
+            pending: the pending erasures.
             model: the trained model, from which nothing has been removed yet.
         """
         certificates = model.certify(self._queries(self.removed_rows))
-        answered = waiting.answerable_queries(certificates, model.problem.classes)
-        how = f"{int(answered.sum())} of {len(answered)} queries were answered"
-        return ModelState(certificates.prediction, answered=answered, visible=model, how=how)
+        answered = pending.answerable_queries(certificates, model.problem.classes)
+        summary = f"{int(answered.sum())} of {len(answered)} queries were answered"
+        return ModelState(certificates.prediction, answered=answered, visible=model, how=summary)
 
     def _queries(self, rows: RemovedRows | None) -> np.ndarray:
         """Return the features of test records, followed by those of erased records, [n, ...].

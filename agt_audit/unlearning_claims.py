@@ -17,8 +17,8 @@ Formal guarantees
       docs/proofs/attack_bounds.md).
     * Isotropic Gaussian noise has the same law along every direction of length 1, so one number is
       drawn for each release.
-    * That noise is drawn anew is no part of these draws: ``_test_noise`` tests the noise that was
-      in fact served.
+    * These draws do not show that each state has new noise: ``_test_noise`` tests the noise that
+      was in fact served.
 
 Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [004].
 """
@@ -107,7 +107,7 @@ class Trial:
         outcome: "not tested" if ``found`` is None; otherwise whether ``found`` contradicts the
             claim.
         words: a sentence about what was found, or why the attack was not made.
-        removed_by: how the method removed the records, as of ``ModelState``.
+        removed_by: how the method removed the records, in words; "": it has only one way.
     """
 
     attack: str
@@ -120,22 +120,23 @@ class Trial:
 
     @classmethod
     def of(
-        cls, pair: "AttackedSides", test: str, found: float | None, violated: bool, words: str
+        cls, pair: "AttackedSides", test: str, measured: float | None, violated: bool, words: str
     ) -> "Trial":
         """Return the result of a test of a pair of models.
 
         Args:
             pair: both models after the attack.
-            test: as of the attributes.
-            found: as of the attributes.
-            violated: whether ``found`` contradicts the claim.
-            words: as of the attributes.
+            test: the kind of test: "equal", "distance", "distinguished" or "refused".
+            measured: how many values differ; the distance divided by the claimed one; or a lower
+                bound on epsilon. None: nothing was compared.
+            violated: whether ``measured`` contradicts the claim.
+            words: a sentence about the result, or why the attack was not made.
         """
         outcome = Outcome.VIOLATED if violated else Outcome.NOT_CONTRADICTED
-        if found is None:
+        if measured is None:
             outcome = Outcome.UNTESTED
-        how = pair.unlearned.how
-        return cls(pair.attack.name, pair.records, test, found, outcome, words, how)
+        removed_by = pair.unlearned.how
+        return cls(pair.attack.name, pair.records, test, measured, outcome, words, removed_by)
 
     @property
     def attack_text(self) -> str:
@@ -225,13 +226,13 @@ def audit_unlearning(
     return findings, tuple(trials)
 
 
-def not_tested(subject: str, claim: str, why: str) -> Finding:
+def not_tested(subject: str, claim: str, reason: str) -> Finding:
     """Return an untested finding about a method that could not be attacked.
 
     Args:
         subject: the method, in words.
         claim: what the method promises, in words.
-        why: a sentence that says why it could not be attacked.
+        reason: a sentence that says why it could not be attacked.
     """
     return exact_finding(
         subject=subject,
@@ -240,7 +241,7 @@ def not_tested(subject: str, claim: str, why: str) -> Finding:
         effort="none",
         measure="-",
         found=None,
-        meaning=why,
+        meaning=reason,
     )
 
 
@@ -249,7 +250,10 @@ def _make_attack(
 ) -> AttackedSides:
     """Erase what an attack asks for, request by request, and train without all these rows.
 
-    Arguments as of ``audit_unlearning``.
+    Args:
+        attack: chooses the rows of each request.
+        begin: resets the method to the trained model, and returns a function that erases rows.
+        retrained: rows -> the state of a model that was trained without them.
 
     Raises:
         ConfigError: a request has no record left to choose.
@@ -291,12 +295,12 @@ def _test_equality(
     for pair in pairs:
         differ, compared = _count_differences(pair.unlearned, pair.retrained)
         total += compared
-        found = None
+        differing = None
         words = "not tested, because no query was answered"
         if compared:
-            found = float(differ)
+            differing = float(differ)
             words = _comparison_sentence(differ, compared)
-        trials.append(Trial.of(pair, "equal", found, differ > 0, words))
+        trials.append(Trial.of(pair, "equal", differing, differ > 0, words))
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
         return trials, not_tested(subject, promise.sentences[0], reason)
@@ -334,7 +338,8 @@ def _comparison_sentence(differ: int, compared: int) -> str:
 def _count_differences(unlearned: ModelState, retrained: ModelState) -> tuple[int, int]:
     """Return how many of the unlearned model's answered values differ, and how many there are.
 
-    If the two states have different numbers of values, all values of the larger count as different.
+    If the two states have different numbers of values, all values of the larger are counted as
+    different.
     """
     if unlearned.values.shape != retrained.values.shape:
         size = max(unlearned.values.size, retrained.values.size)
@@ -498,7 +503,7 @@ def _projected_draws(pair: AttackedSides, count: int) -> list[np.ndarray]:
 
 
 def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float) -> Finding | None:
-    """Test that released weights have noise of the claimed size, drawn anew for each state.
+    """Test that released weights have noise of the claimed size, new for each state.
 
     Let z_0, z_1, ... be the noises in units of their claimed standard deviations, in the order in
     which they were drawn, each N(0, I) in d coordinates given all before. Then sum |z_i|^2 is
@@ -560,7 +565,7 @@ def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float)
 def _correlations(noises: Sequence[np.ndarray]) -> list[float]:
     """Return the absolute size of each noise along each earlier one.
 
-    If noise is drawn anew, each is the absolute value of a standard normal number.
+    If each state has new noise, each is the absolute value of a standard normal number.
 
     Args:
         noises: m noises, [d] each, in units of their standard deviations and in the order in which
@@ -584,7 +589,7 @@ def _attacks_text(names: Iterable[str]) -> str:
 
 
 def _without_verdict_if_unproved(finding: Finding, promise: Promise) -> Finding:
-    """Return the finding as it is, or without a verdict if the promise is not proved.
+    """Return the finding unchanged, or without a verdict if the promise is not proved.
 
     A promise that is not proved claims nothing, so no result can contradict it.
 

@@ -27,13 +27,13 @@ DEFAULT_STRENGTH = 10.0  # of the regularisation, Lambda
 
 
 def attack_added_noise(mechanism: ReleaseWeights, width: int, plan: TrialPlan) -> Audited:
-    """Attack two made-up models with ``width`` weights, whose distance is the sensitivity."""
+    """Attack two synthetic models with ``width`` weights, whose distance is the sensitivity."""
     findings = audit_weights(mechanism, WeightPair.without_data(width), plan)
     return Audited(mechanism.name, None, findings)
 
 
 def attack_linear_term(mechanism: ObjectivePerturbation, width: int, plan: TrialPlan) -> Audited:
-    """Attack made-up problems with ``width`` weights, whose records lie on one line."""
+    """Attack synthetic problems with ``width`` weights, whose records lie on one line."""
     guarantee = mechanism.guarantee
     shape = ProblemConstants(mechanism.weight_decay or DEFAULT_STRENGTH, 1.0, 1, width)
     noises = ObjectiveNoises.from_budget(shape, guarantee.eps, guarantee.delta)
@@ -76,7 +76,7 @@ class WeightsAudit(WeightsAuditSettings, AuditKind):
         self.check_kind_of_mechanism(given.mechanism().kind)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Attack releases of made-up weights."""
+        """Attack releases of synthetic weights."""
         # ``check`` refused everything else
         mechanism = cast(WeightsMechanism, given.mechanism().mechanism(2, 1))
         attack = ATTACKS[mechanism.noise_law]

@@ -77,7 +77,7 @@ def trusted_names(config: Mapping[str, Any]) -> list[str]:
 
 
 def check_named_ledger(name: object) -> None:
-    """Raise ConfigError where a ledger was named that is not there.
+    """Raise ConfigError if the named ledger does not exist.
 
     Args:
         name: the value of the key ``ledger``; None: no ledger was named.
@@ -176,7 +176,7 @@ def check_digest(folder: Path, digest: str | None) -> None:
 
 
 def check_queries(path: Path, run: Run) -> None:
-    """Raise DataError if a file of queries lacks what the data have that a run was trained on.
+    """Raise DataError if a file of queries lacks columns or arrays that the training data have.
 
     Args:
         path: the file. If it is not there, the command looks for it elsewhere.

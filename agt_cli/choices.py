@@ -192,7 +192,7 @@ def _recipe_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
 def bind_declaration(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return a configuration whose declaration, if the command line made it, is tied to it.
 
-    A declaration from a file is left as it is.
+    A declaration from a file is left unchanged.
 
     Args:
         config: resolved, as plain containers.
@@ -231,7 +231,9 @@ def bind_to_settings(
 
 
 def choices_fact(config: Mapping[str, Any]) -> Fact:
-    """Return whether the settings were chosen without results on the records (condition e).
+    """Return the fact whether settings were chosen without results on the training records.
+
+    Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
 
     Only the settings are compared. ``compare_public_rows`` compares the public rows that they name.
 
@@ -261,7 +263,7 @@ def declare_public_rows(rows_name: str, dataset: Dataset, source: DataSource) ->
     """Return the declaration that settings were chosen on public rows, with their present digest.
 
     Args:
-        rows_name: the public rows, as in ``public_rows``.
+        rows_name: ``test`` or ``train``: the public records of that split; else the path of a file.
         dataset: the training run's data.
         source: where the data come from.
     """
@@ -284,10 +286,11 @@ def public_rows(rows_name: str, dataset: Dataset, source: DataSource) -> Records
 
 
 def describe_public_rows(rows_name: str) -> str:
-    """Return what claims say of public rows, such as "the public test rows".
+    """Return the phrase by which claims name public rows, such as "the public test rows".
 
     Args:
-        rows_name: as in ``public_rows``. Of a file only the name is returned, without its folder.
+        rows_name: ``test`` or ``train``: the public records of that split; else the path of a file,
+            of which only the name is returned, without its folder.
     """
     return rows_in_words(_name_of_rows(rows_name))
 
@@ -409,13 +412,14 @@ def _is_known_kind(dataset: Mapping[str, Any]) -> bool:
 
 
 def _declared_settings(part: str, settings: Any) -> Any:
-    """Return what of a part of a configuration a declaration is about.
+    """Return the settings of one part of a configuration that a declaration covers.
 
-    The declaration itself, where files lie, and what training does not read are left out.
+    Not covered are the declaration itself, the locations of files, and settings that training does
+    not read.
 
     Args:
         part: one of ``CONFIGURATION_PARTS``.
-        settings: the value of the part; what is not a mapping is returned as it is.
+        settings: the value of the part. If it is no mapping, it is returned unchanged.
     """
     if not isinstance(settings, Mapping):
         return settings
@@ -452,7 +456,7 @@ def _hash(settings: Any) -> str:
 
 
 def _without_later_settings(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without those that came later and have the value that keeps the old result.
+    """Return settings without newer ones whose value gives the results of earlier versions.
 
     So the hash of settings stays the same when a version of agt adds a setting.
 
@@ -595,7 +599,7 @@ def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> Non
 
 
 def _difference(before: Any, after: Any) -> Any:
-    """Return what has to be set on top of ``before`` to get ``after``.
+    """Return the settings that change the configuration ``before`` into ``after``.
 
     Of two mappings these are the entries that differ; of other values it is ``after``.
     """

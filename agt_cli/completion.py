@@ -78,7 +78,7 @@ def completion(arguments: Sequence[str]) -> int:
 
 
 def _print_candidates(shell: str, words: Sequence[str]) -> None:
-    """Print what the last word of a command line may become, one candidate a line.
+    """Print the completions of the last word of a command line, one a line.
 
     An error, such as a broken file of the user's own, prints nothing, because the user did not run
     a command.
@@ -96,7 +96,7 @@ def _print_candidates(shell: str, words: Sequence[str]) -> None:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """Return what the last word of a command line may become; none: no suggestions.
+    """Return completions of the last word of a command line; none: no suggestions.
 
     Args:
         words: the words after ``agt``, the last one as far as it was typed.

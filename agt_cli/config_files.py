@@ -35,7 +35,7 @@ def experiments_dir() -> Path:
 
 
 def experiment_names() -> tuple[str, ...]:
-    """Return the names of the experiments that there are."""
+    """Return the names of all experiments."""
     return tuple(sorted(path.stem for path in experiments_dir().glob("*.yaml")))
 
 
@@ -44,8 +44,8 @@ def _folder(name: str) -> Path:
     underscore), beside it in a source tree.
     """
     package = Path(agt_cli.__file__).resolve().parent
-    inside = package / f"_{name}"
-    return inside if inside.is_dir() else package.parent / name
+    packaged = package / f"_{name}"
+    return packaged if packaged.is_dir() else package.parent / name
 
 
 def groups_of_command(config: str) -> list[str]:
@@ -59,11 +59,14 @@ def groups_of_command(config: str) -> list[str]:
     """
     of_included = [group for name in included_files(config) for group in groups_of_command(name)]
     keys = [entry.partition(":")[0] for entry in _defaults(config) if ":" in entry]
-    own = [key for key in keys if key != "hydra"]
-    inside = [
-        group for key in own for group in sorted(packed_groups()) if group.startswith(f"{key}/")
+    chosen_groups = [key for key in keys if key != "hydra"]
+    nested_groups = [
+        group
+        for key in chosen_groups
+        for group in sorted(packed_groups())
+        if group.startswith(f"{key}/")
     ]
-    return [*of_included, *own, *inside]
+    return [*of_included, *chosen_groups, *nested_groups]
 
 
 def included_files(config: str) -> list[str]:

@@ -123,7 +123,7 @@ class _CommandLine:
         return key
 
     def takes_list(self, key: str) -> bool:
-        """Return whether a setting is a list, as far as its value in the configuration tells."""
+        """Return whether a setting is a list, as far as its value in the configuration shows."""
         if key in LISTS_WITHOUT_DEFAULT:
             return True
         node: object = self.composed
@@ -161,12 +161,12 @@ def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtE
 def error_fields(
     error: Exception, config: str, overrides: Sequence[str], verbose: bool
 ) -> dict[str, Any]:
-    """Return what --json prints about an error.
+    """Return the entries that --json prints about an error.
 
     Args:
         error: what a command raised.
-        config: as in ``explain``.
-        overrides: as in ``explain``.
+        config: the command's primary configuration; empty: unknown.
+        overrides: the settings that were typed on the command line.
         verbose: True: also print the traceback, if the error is a bug of agt.
 
     Returns:
@@ -289,10 +289,10 @@ def _explain_malformed_override(override: str, line: _CommandLine) -> str:
     if value.startswith("{") and not value.endswith("}"):
         words = line.overrides[line.overrides.index(override) :]
         last = next((index for index, word in enumerate(words) if "}" in word), 0)
-        whole = " ".join(words[: last + 1])
+        rejoined = " ".join(words[: last + 1])
         return (
             f"'{override}' cannot be read, because the shell divides a text at its blanks: put the "
-            f"whole setting in quotes, as in {shlex.quote(whole)}"
+            f"whole setting in quotes, as in {shlex.quote(rejoined)}"
         )
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         return f"'{override}' cannot be read, because {_RULE_FOR_NAMES}"

@@ -82,7 +82,7 @@ def run_job(
     overrides: Sequence[str],
     sweep: bool = False,
 ) -> dict[str, Any]:
-    """Check the settings of a command, run it, and return what --json prints.
+    """Check the settings of a command, run it, and return the object that --json prints.
 
     If the settings of a single run are wrong, no folder is made. A job of a sweep leaves a record
     in any case, which says why it failed.
@@ -183,7 +183,7 @@ def _run_recorded(
         except AgtError as error:
             # A refused request changed nothing, so its folder would only look like a damaged one.
             if command == "unlearn" and not sweep and error.exit_code != AgtError.exit_code:
-                record.leave_nothing()
+                record.discard()
             raise
     return record, result
 

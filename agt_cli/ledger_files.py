@@ -41,7 +41,8 @@ def require_ledger(name: str) -> Path:
     """Return the path of a ledger's file; raise ConfigError if the file does not exist.
 
     Args:
-        name: as in ``ledger_path``.
+        name: the name of a ledger in the folder ledgers/; or a path, which has a slash or ends in
+            .ledger.
 
     Raises:
         ConfigError: the file does not exist; the message names similar ledgers.
@@ -56,7 +57,7 @@ def require_ledger(name: str) -> Path:
     )
 
 
-def find_ledger(name: object, home: Path) -> Path | None:
+def find_ledger(name: object, run_folder: Path) -> Path | None:
     """Return the path of a ledger's file; None: it was not found.
 
     A relative path is looked for from the working directory, then from the folder that contains the
@@ -64,7 +65,7 @@ def find_ledger(name: object, home: Path) -> Path | None:
 
     Args:
         name: the ledger's name or path; None: no ledger is named.
-        home: the run's folder.
+        run_folder: the run's folder.
     """
     if name is None:
         return None
@@ -72,9 +73,9 @@ def find_ledger(name: object, home: Path) -> Path | None:
         path = Path(os.path.expanduser(ledger_path(str(name))))
     except ConfigError:
         return None
-    top = home.resolve().parent.parent.parent  # of TOP/outputs/predict/RUN
-    places = (path, top / path, top / FOLDER / path.name)
-    return next((place for place in places if place.exists()), None)
+    top = run_folder.resolve().parent.parent.parent  # of TOP/outputs/predict/RUN
+    candidates = (path, top / path, top / FOLDER / path.name)
+    return next((candidate for candidate in candidates if candidate.exists()), None)
 
 
 def is_ledger(path: Path) -> bool:

@@ -68,7 +68,9 @@ def missing_settings(config: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def complete_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | None) -> str:
+def complete_line(
+    typed: Sequence[str], needed: Sequence[str], own_network: OwnNetwork | None
+) -> str:
     """Return the command line that was typed, changed so that it can train a network.
 
     A setting that is proposed takes the place of the word that gave it another value; the others
@@ -79,19 +81,21 @@ def complete_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork |
     Args:
         typed: the words of the command line without the program's name.
         needed: the missing settings, as ``missing_settings`` returns them.
-        own: the network's function; None: it is a network of agt.
+        own_network: the network's function; None: it is a network of agt.
     """
     # Imported only for messages, because it loads pydantic.
     from agt.settings import RECIPE
 
-    if own is not None:
-        own = own.as_meant
+    if own_network is not None:
+        own_network = own_network.with_corrected_module
     unknown_keys = set()
     folder = ""
-    if own is not None:
-        unknown_keys = {f"model.{name}" for name in own.unknown_arguments}
-        folder = own.search_folder
-    proposed_of_key = {_key(setting): setting for setting in _proposed_settings(typed, needed, own)}
+    if own_network is not None:
+        unknown_keys = {f"model.{name}" for name in own_network.unknown_arguments}
+        folder = own_network.search_folder
+    proposed_of_key = {
+        _key(setting): setting for setting in _proposed_settings(typed, needed, own_network)
+    }
     words = []
     for word in typed:
         if _key(word) in unknown_keys:
@@ -106,19 +110,19 @@ def complete_line(typed: Sequence[str], needed: Sequence[str], own: OwnNetwork |
 
 
 def _proposed_settings(
-    typed: Sequence[str], needed: Sequence[str], own: OwnNetwork | None
+    typed: Sequence[str], needed: Sequence[str], own_network: OwnNetwork | None
 ) -> list[str]:
     """Return the settings that a command line needs so that it can train a network.
 
     Args:
         typed: the words of the command line.
         needed: the missing settings of the training.
-        own: the network's function, as it is meant; None: it is a network of agt.
+        own_network: the network's function, as it is meant; None: it is a network of agt.
     """
     settings = list(needed)
-    if own is not None:
-        settings = ["model=custom", f"model._target_={own.target}", *settings]
-        settings += [f"+model.{name}=VALUE" for name in own.missing_arguments]
+    if own_network is not None:
+        settings = ["model=custom", f"model._target_={own_network.target}", *settings]
+        settings += [f"+model.{name}=VALUE" for name in own_network.missing_arguments]
     if needed and not any(word.startswith("kgrid") for word in typed):
         settings.append(SHORT_GRID)
     return settings
@@ -143,29 +147,31 @@ def check_network(config: Mapping[str, Any], other_problem: str = "") -> None:
     The message names everything that is missing, and the command line to type.
 
     Args:
-        config: as in ``missing_settings``.
+        config: a training configuration as plain containers; values may be missing (???).
         other_problem: what else is wrong with the network, as a clause; empty: nothing.
     """
     model = config.get("model")
     if not isinstance(model, Mapping):
         return
-    own = None if _is_own_class(_target_of(model)) else OwnNetwork.of_model(model)
-    sentences = [] if own is None else [*own.problems()]
+    own_network = None if _is_own_class(_target_of(model)) else OwnNetwork.of_model(model)
+    sentences = [] if own_network is None else [*own_network.problems()]
     words = missing_settings(config)
     if not words and not sentences:
         return
     named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
-    if own is not None:
-        named = f"model._target_={own.typed}"
+    if own_network is not None:
+        named = f"model._target_={own_network.typed}"
     if words:
         sentences.append(NO_DEFAULTS)
-    if words and own is not None:
+    if words and own_network is not None:
         sentences.append(SEQUENTIAL)
     if other_problem:
         sentences.append(f"Also, {other_problem}")
     text = ". ".join(sentences)
     meaning = f" {FORM_MEANING}" if words else ""
-    raise ConfigError(f"{named}: {text}. Type: {complete_line(typed_words(), words, own)}{meaning}")
+    raise ConfigError(
+        f"{named}: {text}. Type: {complete_line(typed_words(), words, own_network)}{meaning}"
+    )
 
 
 def check_code_as_option(word: str, typed: Sequence[str]) -> None:
@@ -178,7 +184,7 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
     value = word.partition("=")[2].strip("'")
     if value in config_files.options_of_group("model") or not is_code(value):
         return
-    own = OwnNetwork(value)
+    own_network = OwnNetwork(value)
     other_words = [typed_word for typed_word in typed if typed_word != word]
     typed_keys = {_key(other_word) for other_word in other_words}
     form = ("training=generic", *FORM.values())
@@ -186,12 +192,12 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
     needed = ["certificate=box", *(word for word in form if _key(word) not in typed_keys)]
     sentences = [
         "A function of your own is named by model=custom and model._target_",
-        *own.problems(),
+        *own_network.problems(),
         NO_DEFAULTS,
         SEQUENTIAL,
     ]
     text = ". ".join(sentences)
-    line = complete_line(("train", *other_words), needed, own)
+    line = complete_line(("train", *other_words), needed, own_network)
     raise ConfigError(f"{word}: {text}. Type: {line} {FORM_MEANING}")
 
 

@@ -54,8 +54,12 @@ class OwnNetwork:
         return self.typed.partition("(")[0]
 
     @cached_property
-    def as_meant(self) -> "OwnNetwork":
-        """The same with a module that exists, if the one that was typed is hardly another word."""
+    def with_corrected_module(self) -> "OwnNetwork":
+        """This network, with the name of its module corrected if it is a typing error.
+
+        The module's name is replaced by that of a similar file in the same folder; without one the
+        network is returned unchanged.
+        """
         folder, names = self._folder_and_names
         if self.file is not None or self._spec is not None or len(names) != 2:
             return self
@@ -90,7 +94,7 @@ class OwnNetwork:
 
     @property
     def _function_to_name(self) -> str:
-        """The function that was named; where it cannot be used, the one to use instead."""
+        """The name of the user's function; if that function cannot be used, one to use instead."""
         functions = self._functions
         if self.function in functions or (self.function and self._may_be_defined):
             return self.function
@@ -105,8 +109,8 @@ class OwnNetwork:
     def search_folder(self) -> str:
         """The folder that has to be in PYTHONPATH; empty: Python finds the module without it."""
         folder, names = self._folder_and_names
-        near = _file_of_module(Path(folder), self.module)
-        if not names or near is None:
+        neighbouring_file = _file_of_module(Path(folder), self.module)
+        if not names or neighbouring_file is None:
             return ""
         root = Path(folder, names[0])
         roots = {root.resolve(), root.with_suffix(".py").resolve()}
@@ -127,13 +131,13 @@ class OwnNetwork:
     def file(self) -> Path | None:
         """The module's file; None: there is none, or it is not known."""
         folder, _ = self._folder_and_names
-        near = _file_of_module(Path(folder), self.module)
-        if near is not None or self._spec is None:
-            return near
+        neighbouring_file = _file_of_module(Path(folder), self.module)
+        if neighbouring_file is not None or self._spec is None:
+            return neighbouring_file
         for root in _roots_of(self._spec):
-            found = _file_of_module(root.parent, self.module)
-            if found is not None:
-                return found
+            file = _file_of_module(root.parent, self.module)
+            if file is not None:
+                return file
         return None
 
     @cached_property
@@ -221,7 +225,7 @@ class OwnNetwork:
         return [argument.arg for argument in (*statement.args.args, *statement.args.kwonlyargs)]
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the name, the module and the function, a sentence each."""
+        """Yield a sentence for each problem with the name, the module or the function."""
         _, names = self._folder_and_names
         unusable = next((name for name in names if not name.isidentifier()), None)
         if unusable is not None:
@@ -243,14 +247,16 @@ class OwnNetwork:
                 f"for modules{nearest(root, files)}"
             )
         if self.search_folder:
-            place = "the present folder"
+            searched_folder = "the present folder"
             if self.search_folder != ".":
-                place = f"the folder {self.search_folder}"
-            yield f"Python does not look for {root} in {place}, unless PYTHONPATH names it"
+                searched_folder = f"the folder {self.search_folder}"
+            yield (
+                f"Python does not look for {root} in {searched_folder}, unless PYTHONPATH names it"
+            )
         yield from self._problems_of_function()
 
     def _problems_of_function(self) -> Iterator[str]:
-        """Yield what is wrong with the function, by the text of its module."""
+        """Yield a sentence for each problem with the function that its module's text shows."""
         if isinstance(self._tree, SyntaxError):
             yield f"{self.file}, line {self._tree.lineno}, is not valid Python ({self._tree.msg})"
             return

@@ -38,7 +38,7 @@ LOG_OF_REQUESTS = "unlearning/log.jsonl"
 
 
 def check_named_files(command: str, typed: Mapping[str, str]) -> None:
-    """Raise ConfigError or DataMissing where what a setting names is not there.
+    """Raise ConfigError or DataMissing if a file or folder that a setting names does not exist.
 
     Args:
         command: its name.
@@ -114,11 +114,11 @@ def check_public_rows(public: str, node: object) -> None:
 
 def _check_table(path: Path, data_dir: Path, setting: str) -> None:
     """Raise DataMissing or DataError unless a table is there, by its name one that agt reads."""
-    found = locate(path, data_dir, setting)
-    if found.is_file():
-        check_suffix(found, setting)
-    elif found.is_dir():
-        check_has_arrays(found, setting)
+    located = locate(path, data_dir, setting)
+    if located.is_file():
+        check_suffix(located, setting)
+    elif located.is_dir():
+        check_has_arrays(located, setting)
 
 
 def folder_for_file(path: Path) -> str:
@@ -222,11 +222,11 @@ def check_answers(path: Path) -> None:
 
 
 def check_ledger_file(command: str, settings: Mapping[str, str]) -> None:
-    """Raise ConfigError where a ledger is not there, or a new one has no place.
+    """Raise ConfigError if a ledger does not exist, or a new one cannot be created at its path.
 
     Args:
         command: its name.
-        settings: as in ``check_named_files``; ``ledger`` is among it.
+        settings: setting -> value as typed; ``ledger`` is among them.
     """
     name = settings["ledger"]
     if command != "ledger":
@@ -274,12 +274,12 @@ def check_head_folder(head: str) -> None:
 
 
 def check_run(command: str, folder: Path, settings: Mapping[str, str]) -> None:
-    """Raise ConfigError or DataMissing where a run, or what is asked of it, is not there.
+    """Raise ConfigError or DataMissing if a run, or a file of it that is needed, is missing.
 
     Args:
         command: its name.
         folder: the value of ``run``.
-        settings: the other settings, as in ``check_named_files``.
+        settings: the other settings: name -> value as typed.
     """
     check_usable(folder, "train")
     run = Run.at(folder)
@@ -375,7 +375,7 @@ def nothing_requested(folder: Path) -> ConfigError:
 
 
 def no_file_of_ids(path: str) -> DataMissing:
-    """Return the refusal of ids in a file that is not there; ids themselves are not repeated."""
+    """Return the error for a file of ids that does not exist; the message repeats no id."""
     shown = "..." if "," in path or ";" in path else path
     return DataMissing(
         f"ids={shown}: there is no file of this name, and {IDS_NEED_A_FILE}. Without a file, "

@@ -74,7 +74,7 @@ def raising_terminated() -> Iterator[None]:
     """Within the context, raise ``Terminated`` when a signal asks the process to end.
 
     It is raised once: a second signal does not interrupt the writing of the record. Signals that
-    are already ignored (nohup) or handled stay as they are. Outside the main thread, which alone
+    are already ignored (nohup) or handled stay unchanged. Outside the main thread, which alone
     can handle signals, nothing changes.
     """
     main_thread = threading.current_thread() is threading.main_thread()
@@ -115,7 +115,7 @@ StreamName = Literal["stdout", "stderr"]
 _dropped_streams: set[StreamName] = set()
 
 
-def visible(text: str, keep: str = "") -> str:
+def visible(text: str, allowed: str = "") -> str:
     """Return text without characters on which a terminal or a browser acts.
 
     Names and values from data may contain any character. White space of any kind, including line
@@ -124,11 +124,11 @@ def visible(text: str, keep: str = "") -> str:
 
     Args:
         text: any text.
-        keep: characters that are not replaced.
+        allowed: characters that are not replaced.
     """
     if text.isprintable():
         return text
-    return "".join(c if c in keep else _visible_character(c) for c in text)
+    return "".join(c if c in allowed else _visible_character(c) for c in text)
 
 
 def _visible_character(character: str) -> str:

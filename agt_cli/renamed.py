@@ -69,7 +69,7 @@ def with_old_names(command: str, words: Sequence[str]) -> list[str]:
 
     Args:
         command: its name.
-        words: KEY=VALUE; others stay as they are.
+        words: KEY=VALUE; others stay unchanged.
 
     Raises:
         ConfigError: a new name has a value that does not exist.

@@ -321,7 +321,8 @@ class Sweep:
         _check_inputs(self.command, jobs)
         differing = _differing_overrides([job.overrides for job in jobs])
         labelled = [
-            replace(job, differing_overrides=own) for job, own in zip(jobs, differing, strict=True)
+            replace(job, differing_overrides=overrides)
+            for job, overrides in zip(jobs, differing, strict=True)
         ]
         return _with_folders(labelled, self.folder, self.console.note)
 
@@ -394,7 +395,7 @@ class Sweep:
         self.threads = threads_per_job(at_once)
 
     def _run(self, jobs: Sequence[Job], results: dict[Path, Mapping[str, Any]]) -> None:
-        """Launch jobs in batches, and launch those again that a broken launcher did not start.
+        """Launch jobs in batches; launch again the jobs that a broken launcher did not start.
 
         Args:
             jobs: the jobs to run.
@@ -483,9 +484,11 @@ def run_in_launcher(
         command: the name of the command.
         line: the command line as typed, for the record.
         console: prints how the job begins and ends.
-        threads: as in ``set_resources``; used if the job runs in another process.
+        threads: the number of threads; None: it is left to the environment. It is used if the job
+            runs in another process.
         process: the number of the process that the user started.
-        gpu: as in ``set_resources``; used if the job runs in another process.
+        gpu: the name of a GPU, as in CUDA_VISIBLE_DEVICES; empty: all visible GPUs may be used. It
+            is used if the job runs in another process.
         job: the job.
 
     Returns:

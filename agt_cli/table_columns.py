@@ -24,12 +24,12 @@ from agt_cli.command_settings.unlearn import no_column_of_ids
 
 
 def check_columns_of_table(settings: TableSettings) -> None:
-    """Raise DataError if a table that is trained on lacks a column, as far as its first line tells.
+    """Raise DataError if a table that is trained on lacks a column, as far as its first line shows.
 
     Nothing is raised if the table is not there.
     """
-    places = possible_paths(settings.path, settings.data_dir)
-    path = next((place for place in places if place.exists()), settings.path)
+    candidates = possible_paths(settings.path, settings.data_dir)
+    path = next((candidate for candidate in candidates if candidate.exists()), settings.path)
     lines = read_first_lines(path, settings.csv.encoding)
     if lines is None or not settings.csv.header:
         return
@@ -39,12 +39,16 @@ def check_columns_of_table(settings: TableSettings) -> None:
 
 
 def check_columns_of_embeddings(settings: EmbeddingsSettings) -> None:
-    """Raise DataError if a csv of vectors lacks a column, as far as its first line tells.
+    """Raise DataError if a csv of vectors lacks a column, as far as its first line shows.
 
     Nothing is raised if the file is not there.
     """
     path = next(
-        (place for place in possible_paths(settings.path, settings.data_dir) if place.exists()),
+        (
+            candidate
+            for candidate in possible_paths(settings.path, settings.data_dir)
+            if candidate.exists()
+        ),
         settings.path,
     )
     check_vectors(path, settings.x, "dataset.x", _columns_of_rows(settings))
@@ -67,7 +71,7 @@ def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
 
 
 def check_columns_of_ids(path: Path, dataset: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a csv of ids to erase has no column of ids, as its first line tells.
+    """Raise ConfigError if a csv of ids to erase has no column of ids, as its first line shows.
 
     Args:
         path: the file.

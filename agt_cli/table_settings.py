@@ -35,7 +35,7 @@ def read_columns(value: object) -> object:
 
     Args:
         value: text with commas between the names; empty or "none" means no column. Other values
-            (a list) are returned as they are.
+            (a list) are returned unchanged.
     """
     if not isinstance(value, str):
         return value
@@ -47,7 +47,7 @@ def read_flag(value: object) -> object:
     """Return True for the text "yes" or "true", and False for "no" or "false".
 
     Args:
-        value: text, in capitals or not; other values are returned as they are.
+        value: text, in capitals or not; other values are returned unchanged.
 
     Raises:
         ConfigError: it is another text.

@@ -213,7 +213,7 @@ def _answer(
 
     Args:
         team: the processes.
-        features_by_name: as in ``share_answers``.
+        features_by_name: features that the other processes have read, by the names that they use.
         method: the method.
         features: its first argument. If they are read from a file piece by piece, and the others do
             not know them, this process answers alone.

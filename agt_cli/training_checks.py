@@ -158,7 +158,7 @@ def _own_head(node: object) -> Any:
 
 
 def check_columns(dataset: object) -> None:
-    """Raise DataError if a table lacks a column that a setting names, as its first line tells.
+    """Raise DataError if a table lacks a column that a setting names, as its first line shows.
 
     Args:
         dataset: the settings of a dataset; None: those of a class of the user's own.

@@ -41,7 +41,7 @@ def read_range(value: object) -> object:
 
 
 def read_ranges(value: object) -> object:
-    """Return a mapping as it is; raises ValueError for any other value."""
+    """Return a mapping unchanged; raises ValueError for any other value."""
     if not isinstance(value, Mapping):
         raise ValueError("give a range for each column, as in 'ranges={age: [15, 50]}'")
     return value
@@ -51,7 +51,7 @@ def read_column_range(value: object) -> tuple[float | str, ...]:
     """Return the two ends of a column's range: numbers, or dates, which stay text.
 
     Args:
-        value: as for ``read_range``.
+        value: as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
 
     Raises:
         ValueError: it is not two numbers or two dates.
@@ -71,7 +71,7 @@ def read_column_range(value: object) -> tuple[float | str, ...]:
 
 
 def _ends(value: object) -> object:
-    """Return the words of text such as ``[0, 120]`` or ``0 120``; other values as they are."""
+    """Return the words of text such as ``[0, 120]`` or ``0 120``; other values unchanged."""
     if isinstance(value, str):
         return value.strip(" []").replace(",", " ").split()
     return value
@@ -87,8 +87,8 @@ def check_no_ambiguous_points(setting: str, text: str) -> None:
     ambiguous = _THOUSANDS_OR_DECIMALS.search(text)
     if ambiguous is None:
         return
-    with_thousands = _THOUSANDS_OR_DECIMALS.sub(lambda found: found[0].replace(".", ""), text)
-    with_decimals = _THOUSANDS_OR_DECIMALS.sub(lambda found: decimal_point(found[0]), text)
+    with_thousands = _THOUSANDS_OR_DECIMALS.sub(lambda match: match[0].replace(".", ""), text)
+    with_decimals = _THOUSANDS_OR_DECIMALS.sub(lambda match: decimal_point(match[0]), text)
     raise ConfigError(
         f"{setting}={text}: the point in {ambiguous[0]} may separate thousands or decimals: give "
         f"{setting}={with_thousands} or {setting}={with_decimals}"

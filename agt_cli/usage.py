@@ -620,7 +620,7 @@ def match_positionals(
 def with_sweep_folder(rest: Sequence[str]) -> list[str]:
     """Return a command line in which Hydra's setting of a sweep's folder replaces ``sweep=NAME``.
 
-    Without ``sweep=NAME`` it is returned as it is.
+    Without ``sweep=NAME`` it is returned unchanged.
 
     Raises:
         ConfigError: the name is not allowed, or the command line is not a sweep.
@@ -678,11 +678,11 @@ def _as_hydra_override(word: str) -> str:
 
     The value is put in quotes if Hydra's grammar does not allow it, unless it seems to be written
     for that grammar (a list, a sweep, quotes). ``~/`` is replaced by the home directory, because
-    shells leave it as it is after an equals sign. Settings of a user's own learner get ``++``,
+    shells leave it unchanged after an equals sign. Settings of a user's own learner get ``++``,
     because no configuration has their keys.
 
     Args:
-        word: KEY=VALUE; other words are returned as they are.
+        word: KEY=VALUE; other words are returned unchanged.
     """
     if word.startswith("certificate.learner."):
         word = f"++{word}"

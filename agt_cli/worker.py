@@ -101,7 +101,8 @@ class Worker:
         """Read a finished run's model, and queries that are too many to be sent.
 
         Args:
-            config: as in ``TrainedRun.from_config``.
+            config: the command's settings; ``run``, ``digest``, ``inputs`` and ``compute`` are
+                read.
         """
 
         from agt_cli.runs.queries import TrainedRun

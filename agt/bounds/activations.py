@@ -1,6 +1,6 @@
 """Rules of activation layers, which apply one function to each number.
 
-``ELEMENTWISE`` is the registry of activations; ReLU has a rule of its own. The proofs are in
+``ELEMENTWISE`` is the registry of activations; ReLU has its own rule. The proofs are in
 docs/proofs/activations.md.
 """
 
@@ -203,7 +203,7 @@ def _widened(
         [K, n, ...].
     """
     ks = len(rounding.factor)
-    # Widening overwrites its operands, so each k needs memory of its own.
+    # Widening overwrites its operands, so each k needs separate memory.
     lower, upper = (end.expand(ks, *end.shape[1:]).contiguous() for end in bounds)
     is_monotone_as_computed = isinstance(error_bound, float) and error_bound == 0
     if not is_monotone_as_computed:

@@ -158,7 +158,7 @@ class LinearRule:
     ) -> Iterator[Gradient]:
         """Yield bounds on each record's gradients in the weight and in the bias, as factors.
 
-        The factors are passed on as they are. The kernel that sums gradients multiplies them, and
+        The factors are passed on unchanged. The kernel that sums gradients multiplies them, and
         covers the rounding of that product, so ``rounding`` and ``products`` are not used.
         """
         yield Gradient(f"{self.name}.weight", output_gradient, inputs)

@@ -58,13 +58,13 @@ CONDITION_NAMES = {
 
 @dataclass(frozen=True)
 class Condition:
-    """One of the conditions a to g of a privacy guarantee, with the evidence for it in one run.
+    """One of the seven conditions of a privacy guarantee, with the evidence for it in one run.
 
     ``model.conditions`` has all seven, in order.
 
     Attributes:
-        letter: its letter in docs/method.md, "a" to "g".
-        name: what it asks, one of ``CONDITION_NAMES[letter]``.
+        letter: its letter in the list of docs/method.md, "a" to "g".
+        name: what it requires, one of ``CONDITION_NAMES[letter]``.
         evidence: the facts about the run that decide whether it holds.
     """
 
@@ -140,7 +140,7 @@ def weaker_conditions(
 
     Args:
         recorded: the conditions that were recorded when the run was made. A condition that is
-            missing counts as not held.
+            missing is taken as not held.
         now: the conditions as the run's data allows them today. The result has their order.
     """
     recorded_by_letter = {condition.letter: condition for condition in recorded}
@@ -178,9 +178,9 @@ def _weaker_condition(earlier: Condition, now: Condition) -> Condition:
 def condition_counts(conditions: Sequence[Condition]) -> dict[str, int]:
     """Return the numbers of conditions that are proved, declared and not met, and of all.
 
-    Each condition is one of the three. ``conditions_held`` counts proved and declared ones
-    together, as earlier versions recorded it. "Declared" means that a person stated it in the
-    configuration and no code can check it.
+    Each condition has one of these three statuses. "Declared" means that a person stated it in
+    the configuration and no code can check it. ``conditions_held`` is the number of proved and
+    declared conditions together, as earlier versions recorded it.
     """
     standings = [condition.standing for condition in conditions]
     proved_count = standings.count(Standing.PROVED)
@@ -199,11 +199,11 @@ def declarations(conditions: Sequence[Condition]) -> tuple[Declaration, ...]:
 
     A declared fact is one that a person stated in the configuration and no code can check.
     """
-    found = []
+    listed = []
     for condition in conditions:
         for declared_fact in condition.evidence.declarations:
-            found.append(Declaration(condition.letter, declared_fact))
-    return tuple(found)
+            listed.append(Declaration(condition.letter, declared_fact))
+    return tuple(listed)
 
 
 def assess(
@@ -218,21 +218,24 @@ def assess(
     rounding: Fact,
     features: Sequence[Fact] = (),
 ) -> tuple[Condition, ...]:
-    """Return the conditions a to g of a privacy guarantee for one run, with the evidence for each.
+    """Return the seven conditions of a privacy guarantee for one run, with the evidence for each.
+
+    They are conditions a to g of docs/method.md, in this order.
 
     Args:
         dataset: the data that the model was trained on; it has the evidence about selection and
             preprocessing.
         setup: the settings of the training (loss, steps, clip level, batches, relation, grid of k).
         plan: the batches of the training.
-        choices: for condition e: which data the settings were chosen on.
-        every_k: for condition a: for which numbers of edits there are certificates.
-        constants: for condition c: which public constants the configuration states
-            (``stated_constants``).
-        step: for condition d: its name for this kind of certificate, from ``CONDITION_NAMES``, and
-            the fact whether one edit changes bounds by at most one step of k.
-        rounding: for condition f: whether the bounds cover rounding errors.
-        features: for condition e: the facts about a public feature map; none without one.
+        choices: which data the settings were chosen on (condition e: preprocessing and settings are
+            public).
+        every_k: for which numbers of edits k there are certificates (condition a: for every k).
+        constants: which public constants the configuration states, from ``stated_constants``
+            (condition c: all constants are public).
+        step: the fact whether one edit changes bounds by at most one step of k (condition d), after
+            the name that ``CONDITION_NAMES`` gives this condition for the kind of certificate.
+        rounding: whether the bounds cover rounding errors (condition f).
+        features: the facts about a public feature map (condition e); none without one.
     """
     name_of_condition_d, step_fact = step
     hashed = proved("batches_by_hash")  # a record's batch depends on its own id only
@@ -255,14 +258,14 @@ def conditions_from(
 
     Args:
         evidence_by_letter: "a" to "g" -> the evidence for the condition.
-        step_name: the name of condition d for this kind of certificate, one of
-            ``CONDITION_NAMES["d"]``.
+        step_name: the name of condition d (one edit moves bounds by at most one step of k) for this
+            kind of certificate, one of ``CONDITION_NAMES["d"]``.
     """
     conditions = []
-    for letter, found in evidence_by_letter.items():
+    for letter, condition_evidence in evidence_by_letter.items():
         # The name of condition d depends on the kind of certificate.
         name = step_name if letter == "d" else CONDITION_NAMES[letter][0]
-        conditions.append(Condition(letter, name, found))
+        conditions.append(Condition(letter, name, condition_evidence))
     return tuple(conditions)
 
 
@@ -319,7 +322,7 @@ def constants_evidence(
             stated,
         )
     size = dataset.size
-    if size is None:  # the dataset has no evidence of its own for the declared size
+    if size is None:  # the dataset has no separate evidence for the declared size
         size = declared(
             "normaliser_of_public_size", normaliser=normaliser, setting="dataset.declared_size"
         )
@@ -327,7 +330,9 @@ def constants_evidence(
 
 
 def shards_fact(members: int, touches: int) -> Fact:
-    """Return the fact, for condition b, that a record's shard depends on its own id only.
+    """Return the fact that a record's shard depends on its own id only.
+
+    It is evidence for condition b of a privacy guarantee: each record is processed by itself.
 
     A shard is the part of the training records that one member of an ensemble is trained on.
 
@@ -341,7 +346,9 @@ def shards_fact(members: int, touches: int) -> Fact:
 
 
 def symmetric_fact(relation: RelationConfig) -> Fact:
-    """Return the fact, for condition g, whether a neighbour relation is symmetric.
+    """Return the fact whether a neighbour relation is symmetric.
+
+    Condition g of a privacy guarantee requires that it is.
 
     It is if a dataset is one edit from each dataset that is one edit from it, as differential
     privacy needs.

@@ -80,19 +80,19 @@ def _count_flips_of_rival(
     return np.where(is_ahead_already, 0, flips)
 
 
-def fewest_edits_to_change(edits_to_win: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the fewest edits after which another class may be the answer, [m] int64.
+def fewest_edits_to_change(edits_to_win: np.ndarray, winner: np.ndarray) -> np.ndarray:
+    """Return the fewest edits after which another class may win the vote, [m] int64.
 
     If ``edits_to_win`` counts label flips, the result less 1 is the stable distance: so many flips
     never change the answer (Lemma 2 of docs/proofs/flips.md).
 
     Args:
         edits_to_win: [C, m] int64, for each class the number of edits that it needs to win.
-        answers: [m] integers, the class that answers each query.
+        winner: [m] integers, the class that wins for each query.
     """
     classes = np.arange(len(edits_to_win))[:, None]
     not_counted = np.iinfo(np.int64).max  # for the answer itself
-    edits_to_other_class = np.where(classes == answers, not_counted, edits_to_win)
+    edits_to_other_class = np.where(classes == winner, not_counted, edits_to_win)
     return edits_to_other_class.min(axis=0)
 
 

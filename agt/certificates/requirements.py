@@ -136,13 +136,16 @@ def _refused_release(refusals: Sequence[str | Message], weights_mechanism: str) 
 
 def refusal_of(condition: Condition) -> Message:
     """Return an error message that names a condition that does not hold, and how to meet it."""
-    found = condition.evidence
-    failed_codes = {fact.code for fact in found.facts if not fact.held}
+    condition_evidence = condition.evidence
+    failed_codes = {fact.code for fact in condition_evidence.facts if not fact.held}
     # The sentences of some facts already say what to do. If all of the failed ones do, the refusal
     # needs no remedy of its own.
     names_remedy = failed_codes.issubset(NAMING_REMEDY)
     return sentences.condition_refusal(
-        condition.letter, condition.name, found.missing_message, names_remedy=names_remedy
+        condition.letter,
+        condition.name,
+        condition_evidence.missing_message,
+        names_remedy=names_remedy,
     )
 
 
@@ -156,7 +159,8 @@ def _required_conditions(
     Args:
         conditions: the conditions that were assessed for the model, in any order.
         needs: the evidence that the mechanism reads.
-        counting: "index": condition a, a dense grid of k, is not required.
+        counting: "index": condition a (a certificate for every k) is not required; "distance": it
+            is.
     """
     letters = REQUIRED_CONDITIONS[needs]  # such as "abcdefg"
     # Lemma 4 of docs/proofs/judging.md: the number of certified values of a grid changes by at most

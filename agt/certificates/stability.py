@@ -277,8 +277,8 @@ def _count_edits_to_win(
         move_of_one_edit: [n], how far one edit moves the difference of two logits at most; > 0.
     """
     lead_of_greatest = logits.max(axis=1) - logits.T
-    moves = np.ceil(lead_of_greatest / move_of_one_edit)
-    edits_to_win: np.ndarray = np.clip(moves, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
+    edits = np.ceil(lead_of_greatest / move_of_one_edit)
+    edits_to_win: np.ndarray = np.clip(edits, 1, MAX_STABLE_DISTANCE + 1).astype(np.int64)
     queries = np.arange(len(prediction))
     edits_to_win[prediction, queries] = 0
     return edits_to_win

@@ -96,9 +96,9 @@ def _cost_to_close_gap(
     in_halves = votes_for_winner & (second_half >= leaving_cost)
     in_pairs = votes_for_winner & (second_half < leaving_cost)
 
-    moves = np.concatenate([leaving_cost, second_half, joining_cost])
+    single_move_costs = np.concatenate([leaving_cost, second_half, joining_cost])
     is_move = np.concatenate([in_halves, in_halves, votes_for_third])
-    cheapest_first = np.sort(_cost_if_possible(is_move, moves), axis=0)
+    cheapest_first = np.sort(_cost_if_possible(is_move, single_move_costs), axis=0)
     cost_of_moves = _cheapest_sums(cheapest_first)
     cost_of_pairs, cost_with_leaver = _pair_costs(leaving_cost, joining_cost, in_pairs)
 
@@ -108,10 +108,11 @@ def _cost_to_close_gap(
     # Of the pairs, none or one leaves for a third class, which closes 1 of the gap.
     for leavers, cost_of_count in ((0, cost_of_pairs), (1, cost_with_leaver)):
         for count, cost in enumerate(cost_of_count):  # so many pairs join the rival
-            closed = 2 * count + leavers
-            rest = np.clip(gap - closed, 0, max_moves)  # how many single moves are still needed
-            cost_of_rest = np.take_along_axis(cost_of_moves, rest[None], axis=0)[0]
-            min_cost = np.minimum(min_cost, cost + cost_of_rest)
+            gap_closed = 2 * count + leavers
+            # how many single moves are still needed
+            remaining_moves = np.clip(gap - gap_closed, 0, max_moves)
+            cost_of_remaining = np.take_along_axis(cost_of_moves, remaining_moves[None], axis=0)[0]
+            min_cost = np.minimum(min_cost, cost + cost_of_remaining)
     return min_cost
 
 

@@ -108,8 +108,8 @@ def certified_vote(
 def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
     """Return the plurality vote of members that have no certificates, with its stable distance.
 
-    It is the vote of ``certified_vote`` where one edit of its shard can change a member's label to
-    any class (Lemma 9 of docs/proofs/votes.md).
+    Any edit of a member's shard is taken to change the member's label to any class. Under this
+    assumption the result is that of ``certified_vote`` (Lemma 9 of docs/proofs/votes.md).
 
     Args:
         counts: [C, n] int64, the votes for each class; at least one vote for each query.
@@ -119,13 +119,15 @@ def plain_vote(counts: np.ndarray, *, touches: int) -> Vote:
     """
     classes = np.arange(len(counts))[:, None]
     winner = counts.argmax(axis=0)
-    # A rival wins once it has made up its gap; a tie goes to the smaller class, so that a larger
-    # rival has to make up one vote more.
+    # A rival wins once it has as many votes as the winner. A tie goes to the smaller class, so a
+    # rival with a larger index needs one vote more.
     winner_wins_tie = winner < classes
     gaps = counts.max(axis=0) - counts + winner_wins_tie
-    # The winner is no rival of its own. (Less than the largest int64, as 1 is added below.)
+    # The winner is not compared with itself. (1 is added below, so the value is not the largest
+    # int64.)
     gaps[winner == classes] = np.iinfo(np.int64).max - 1
-    # A voter that moves from the winner to the rival closes the gap by 2: ceil(gap / 2) voters.
+    # A member that changes its vote from the winner to the rival closes the gap by 2, so
+    # ceil(gap / 2) members must change.
     voters_to_move = (gaps.min(axis=0) + 1) // 2
     return _vote_of_cost(winner, voters_to_move, touches)
 

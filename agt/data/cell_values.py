@@ -58,10 +58,10 @@ def as_word(value: object) -> str | None:
         return None
     if isinstance(value, Decimal):
         # Arrow writes as many decimals as the whole column has, so trailing zeros say nothing.
-        whole, _, decimals = f"{value:f}".partition(".")
+        digits, _, decimals = f"{value:f}".partition(".")
         if not decimals:
-            return whole
-        return f"{whole}.{decimals}".rstrip("0").rstrip(".")
+            return digits
+        return f"{digits}.{decimals}".rstrip("0").rstrip(".")
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)

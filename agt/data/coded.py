@@ -29,7 +29,7 @@ class Lookup:
 
     Attributes:
         column: the index of the code that is looked up.
-        levels: [m, w] the features for each value of the code, from 0 to m - 1.
+        levels: [m, w]; row v has the w features for the value v of the code, from 0 to m - 1.
     """
 
     column: int
@@ -37,12 +37,12 @@ class Lookup:
 
     @cached_property
     def magnitude_classes(self) -> np.ndarray:
-        """The number of the class of each level, where a class has equal absolute values.
+        """The number of an equivalence class for each level (value of the code).
 
         Returns:
             [m] int64. Two levels have the same number if and only if the absolute values of their
-            nonzero features are the same, in the same order. A level with a NaN has a class of its
-            own.
+            nonzero features are the same, in the same order. A level with a NaN shares its number
+            with no other level.
         """
         classes = np.empty(len(self.levels), dtype=np.int64)
         firsts: list[np.ndarray] = []
@@ -98,7 +98,7 @@ class RowLookup:
 
     @cached_property
     def groups(self) -> tuple[LookupGroup, ...]:
-        """The look-ups, grouped so that features are looked up in a few large steps."""
+        """The look-ups, in groups of neighbours with equally many features."""
         groups = []
         start = 0
         for width, neighbours in groupby(self.lookups, lambda lookup: lookup.levels.shape[1]):
@@ -129,10 +129,10 @@ class RowLookup:
         return h.digest()
 
     def coded(self, features: np.ndarray) -> "CodedFeatures | None":
-        """Return features that these look-ups make, held as codes.
+        """Return features as codes that these look-ups turn into the same features.
 
-        A code is the first level with the features of its column. So it is the code that a row had
-        before, unless two levels of a look-up are the same.
+        Each code is the first value (level) of its look-up with these features. So it is the code
+        from which a row was made, unless two levels of a look-up have the same features.
 
         Args:
             features: [n, ...], an array.
@@ -172,15 +172,15 @@ class RowLookup:
         features = aligned_empty((len(codes), self.width), self.dtype) if out is None else out
         for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
             for group in self.groups:
-                places = (codes[rows, group.columns] + group.first_levels).ravel()
+                level_indices = (codes[rows, group.columns] + group.first_levels).ravel()
                 if len(self.groups) == 1:
-                    # Into its place at once. "wrap" is the mode in which NumPy needs no copy
-                    # for that; the codes' places are all within the levels.
-                    found = features[rows].reshape(len(places), -1)
-                    group.levels.take(places, axis=0, out=found, mode="wrap")
+                    # Written into the result directly. NumPy needs no copy for that in the mode
+                    # "wrap", which has no other effect, because all indices are valid.
+                    looked_up = features[rows].reshape(len(level_indices), -1)
+                    group.levels.take(level_indices, axis=0, out=looked_up, mode="wrap")
                 else:
-                    found = group.levels.take(places, axis=0)
-                    features[rows, group.features] = found.reshape(len(codes[rows]), -1)
+                    looked_up = group.levels.take(level_indices, axis=0)
+                    features[rows, group.features] = looked_up.reshape(len(codes[rows]), -1)
         return features
 
 
@@ -209,7 +209,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
     ndim = 2
 
     def __init__(self, codes: np.ndarray, lookup: RowLookup) -> None:
-        """Keep codes and what they stand for.
+        """Store codes, with the tables that turn them into features.
 
         Args:
             codes: [n, columns] uint8, each below the number of levels of its look-ups.
@@ -251,7 +251,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
         return getattr(array, name)
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """Return all features as an array of their own, [n, width].
+        """Return all features as a new array, [n, width].
 
         Args:
             dtype: the dtype of the result; None: the features' own.
@@ -274,7 +274,10 @@ class CodedFeatures(NDArrayOperatorsMixin):
 
     @cached_property
     def _levels_used(self) -> tuple[np.ndarray, ...]:
-        """The levels of each look-up that occur in some row, in increasing order; computed once."""
+        """For each look-up, the values of its code that occur in some row, in increasing order.
+
+        It is computed once.
+        """
         counts = [
             np.bincount(self.codes[:, column], minlength=MAX_LEVELS)
             for column in range(self.codes.shape[1])

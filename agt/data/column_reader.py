@@ -1,7 +1,7 @@
 """An open file of records, read column by column.
 
 How a value is read depends on that value and on the file's format alone, never on the rest of its
-column (reference.md section 3, condition b).
+column (condition b of reference.md section 3: each record is processed by itself).
 
 Whatever a column came from, it is checked as an Arrow array of one value a row, or as a numpy array
 of one vector a row.
@@ -143,8 +143,8 @@ class ColumnReader:
             index: the row's position in this reader, counted from 0.
         """
         if self.part_of is not None:
-            whole, index_in_whole = self.part_of
-            return whole.row(int(index_in_whole[index]))
+            whole_file, index_in_whole = self.part_of
+            return whole_file.row(int(index_in_whole[index]))
         is_block = self.first_row is not None
         if is_block or self.csv_format is None or not self.names:
             return row_words(index + (self.first_row or 0))
@@ -359,7 +359,7 @@ class ColumnReader:
     def _read_text(self, column: pa.Array, name: str, setting: str, form: CellFormat) -> pa.Array:
         """Return the numbers that the text of a column stands for, float64, null where missing.
 
-        A program may send numbers among text. They are returned as they are, unless the format
+        A program may send numbers among text. They are returned unchanged, unless the format
         reads digits as something else.
 
         Args:
@@ -497,11 +497,11 @@ class ColumnReader:
         cells_of["text"] = pc.invert(pc.match_substring_regex(words, any_number))
         kinds = [kind for kind, cells in cells_of.items() if pc.any(cells).as_py()]
         if len(kinds) > 1 or kinds == ["a decimal number"]:
-            why = (
+            explanation = (
                 f"the column contains {' and '.join(kinds)}: write all values as whole numbers, or "
                 "all as text, or give dataset.id_as_text=true"
             )
-            self.refuse(name, setting, cells_of[kinds[-1]], words, why)
+            self.refuse(name, setting, cells_of[kinds[-1]], words, explanation)
 
     def unique_ids(self, name: str, setting: str, as_text: bool = False) -> np.ndarray:
         """Return names of records, [n] str, none of which occurs twice.
@@ -561,7 +561,7 @@ class ColumnReader:
         return array
 
     def _array_or_lists(self, name: str, setting: str) -> np.ndarray:
-        """Return an npz array as it is, or a column of lists of equal length as an array [n, d].
+        """Return an npz array unchanged, or a column of lists of equal length as an array [n, d].
 
         Raises:
             DataError: the column has no lists, or lists of different lengths.

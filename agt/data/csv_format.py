@@ -251,7 +251,7 @@ def describe_odd_line(path: Path, csv_format: CsvFormat, error: Exception) -> st
         error: what the library that failed to read it raised.
     """
     with open_text(path, csv_format.codec) as file, suppress(csv.Error, UnicodeError):
-        found = odd_line(csv.reader(file, delimiter=csv_format.separator))
-        if found is not None:
-            return found
+        description = odd_line(csv.reader(file, delimiter=csv_format.separator))
+        if description is not None:
+            return description
     return describe_damage(error)

@@ -1,10 +1,10 @@
 """A dataset: records with ids, a split, and the public constants that scaled them.
 
 Which features, labels and ids a record has depends on that record alone and on public constants;
-this is condition b of reference.md section 3, which lets a certificate speak about datasets
-that differ from this one. Code can hash an id; it cannot see where the id came from: so the meaning
-of an id, of a given split, of a public flag or of a list of classes is a declaration
-(agt/facts.py), and is listed with every claim that rests on it.
+this is condition b of reference.md section 3 (each record is processed by itself), which lets a
+certificate speak about datasets that differ from this one. Code can hash an id; it cannot see
+where the id came from: so the meaning of an id, of a given split, of a public flag or of a list of
+classes is a declaration (agt/facts.py), and is listed with every claim that rests on it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -60,11 +60,12 @@ class Dataset:
         settled: the constants that were read off the data and that ``load_queries`` needs in
             addition to the source's settings. A run stores them, so that queries can be read
             without the data.
-        selection: condition b: ids, split and selection depend on each record alone.
-        preprocessing: condition e: scaling and vocabularies come from public data or constants
-            only.
-        size: condition c: the fact that makes ``declared_size`` a public constant; None: it is only
-            declared by the user.
+        selection: evidence for condition b (each record is processed by itself): its id, its split
+            and whether it is used depend on no other record.
+        preprocessing: evidence for condition e (preprocessing is public): scaling and vocabularies
+            come from public data or constants only.
+        size: evidence for condition c (all constants are public): the fact that makes
+            ``declared_size`` a public constant; None: it is only declared by the user.
         label_free: whether ids, units, split and order were made without labels, which
             relation=flip needs.
         tested: whether there is a test split; data from arrays in memory have none.
@@ -129,13 +130,15 @@ class Dataset:
         return self.test if which == "test" else self.train.take(self.train.public)
 
     def same_records(self, other: "Dataset") -> bool:
-        """Return whether another dataset has the same records in the same splits.
+        """Return whether another dataset has the same records in training and in test.
 
-        Compared are ids, units, and which records are public.
+        Records are compared by ids, units and public flags, in their order, not by features.
         """
-        for own, others in ((self.train, other.train), (self.test, other.test)):
+        for records, other_records in ((self.train, other.train), (self.test, other.test)):
             for field_name in ("ids", "units", "public"):
-                if not np.array_equal(getattr(own, field_name), getattr(others, field_name)):
+                if not np.array_equal(
+                    getattr(records, field_name), getattr(other_records, field_name)
+                ):
                     return False
         return True
 
@@ -162,7 +165,7 @@ class Dataset:
 
     @cached_property
     def mark(self) -> str:
-        """``digest``, or a hash of the same that takes little time if features are held as codes.
+        """``digest``; or, if features are held as codes, a hash of the records that is faster.
 
         It names the data of a training that may be killed before the digest is known.
         """
@@ -191,12 +194,12 @@ class Dataset:
 
     @property
     def _digested(self) -> tuple[Records, ...]:
-        """The records that ``digest`` is of, in this order."""
+        """The sets of records that ``digest`` covers, in this order."""
         pretrain = (self.pretrain,) if self.pretrain else ()
         return (self.train, self.test, *pretrain)
 
     def _digest_now(self) -> str:
-        """Return the digest of the records as they are in memory, or in mapped files, now."""
+        """Compute the digest from the records' present content, in memory or in mapped files."""
         return fingerprint(*self._digested)
 
     def check_unchanged(self) -> None:
@@ -244,10 +247,11 @@ def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str
     notes = []
     train_hashes = np.concatenate([*map(rough_hash, pieces(train_units))])
     test_hashes = np.concatenate([*map(rough_hash, pieces(test_units))])
-    if both := len(np.intersect1d(train_hashes, test_hashes)):
+    if units_in_both_splits := len(np.intersect1d(train_hashes, test_hashes)):
         notes.append(
-            f"number of units (people) that have both training and test records: {both:,}. So "
-            "results on the test records may look better than they are."
+            "number of units (people) that have both training and test records: "
+            f"{units_in_both_splits:,}. So results on the test records may look better than they "
+            "are."
         )
     names: set[str] = set()
     for units in (train_units, test_units):
@@ -276,9 +280,9 @@ def _notes_on_size(
     size = declared_size if normalized is None else normalized
     if size is None or not records or records / 2 <= size <= records * 2:
         return []
-    declared = f"dataset.declared_size is {size:.12g}"
+    statement = f"dataset.declared_size is {size:.12g}"
     if normalized is not None:
-        declared = (
+        statement = (
             "training.batch.normalizer, multiplied by the numbers of batches and members, "
             f"corresponds to a data set of {size:.12g} records"
         )
@@ -286,7 +290,7 @@ def _notes_on_size(
     smaller_or_larger = "smaller" if size > records else "larger"
     effect = "may make little progress" if size > records else "may be unstable"
     return [
-        f"{declared}, but there are {records} training records, so each training step is "
+        f"{statement}, but there are {records} training records, so each training step is "
         f"about {ratio:,.1f} times {smaller_or_larger} than with the true number, and "
         f"training {effect}. Declare a public number nearer to the true one."
     ]

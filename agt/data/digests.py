@@ -81,7 +81,7 @@ def fingerprint_in_background(*record_sets: Records) -> Iterator[Future[str]]:
 
 
 def mark_of_codes(*record_sets: Records) -> str:
-    """Return a hash of what ``fingerprint`` hashes, but of codes in place of features.
+    """Return a hash of records that reads the codes of coded features instead of the features.
 
     It takes a twentieth of the time where features are held as codes. It is compared only with
     marks that the same version of agt made of data that was loaded in the same way.

@@ -47,7 +47,7 @@ _SHOWN_CHARACTERS = 40
 
 
 def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
-    """Raise DataError if what is called csv is visibly another format.
+    """Raise DataError if the first bytes of a csv file show that it has another format.
 
     Args:
         path: the file, for messages.
@@ -59,16 +59,16 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
             raise DataError(
                 f"{path}: this file is {kind}, not csv: {remedy.format(stem=path.stem)}"
             )
-    found = encoding_without_mark(head)
+    actual_encoding = encoding_without_mark(head)
     declared_width = codecs.lookup(encoding).name
-    if found and not declared_width.startswith(("utf-16", "utf-32")):
+    if actual_encoding and not declared_width.startswith(("utf-16", "utf-32")):
         raise CsvFormatError(
             Message(
                 "{path}: the text is in {name} without a byte order mark: save it as UTF-8, or "
                 "give {config:dataset.csv.encoding}={encoding}",
                 path=path,
-                name=found.upper(),
-                encoding=found,
+                name=actual_encoding.upper(),
+                encoding=actual_encoding,
             )
         )
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")

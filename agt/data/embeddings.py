@@ -14,7 +14,7 @@ from agt.data.erasure import IsErased
 from agt.data.file_settings import EmbeddingsSettings, FileConstants
 from agt.data.files import same_shape
 from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
-from agt.data.prepared import alone_fact, require_finished
+from agt.data.prepared import require_finished, separate_preparation_fact
 from agt.data.records import Records
 from agt.errors import DataError
 from agt.facts import Evidence, Fact, declared, evidence, not_held, proved
@@ -99,8 +99,8 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             DataError: it is damaged, or has neither vectors nor labels under the keys of settings.
         """
         tried = possible_paths(self.path, self.data_dir)
-        found = [path for path in tried if path.exists()]
-        require_finished(found[0] if found else tried[-1], self.obtain)
+        existing = [path for path in tried if path.exists()]
+        require_finished(existing[0] if existing else tried[-1], self.obtain)
         columns = super()._open()
         self._check_keys(columns)
         return columns
@@ -148,8 +148,12 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         )
 
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        """Return the facts of condition b: the split, and that each vector was made alone."""
-        prepared_alone = alone_fact(rows.columns.path, units=self.unit is not None)
+        """Return the facts on the split, and that each vector was computed from its record alone.
+
+        They are evidence for condition b of a privacy guarantee: each record is processed by
+        itself.
+        """
+        prepared_alone = separate_preparation_fact(rows.columns.path, units=self.unit is not None)
         made_alone = prepared_alone or declared("vectors_made_alone", column=self.x)
         return evidence(split, made_alone, *rows.facts)
 
@@ -251,7 +255,7 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         return np.asarray(is_bad | ~is_finite)
 
     def _center_source(self) -> str:
-        """Return in words where the center comes from, for the record of a run."""
+        """Return a text that says which center is subtracted, for the record of a run."""
         if self.center is None:
             return "none"
         if isinstance(self.center, str):

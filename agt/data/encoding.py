@@ -6,9 +6,9 @@ elsewhere, j = 1 .. m - 1. So every number has length 1, as a category's one-hot
 its bins; rows of a table without missing values have one length; and the product of two rows falls
 linearly with the number of bins between them. Edges are given, or made from a range [low, high]
 alone: ``bins`` equal parts, and ``HALVINGS`` halvings of each side toward its number nearest to 0,
-so that small balances are told apart in a range from 0 to a million. A missing number has features
-0 and, where asked, an indicator. Without bins a number is scaled to [-1, 1], and a missing one is
-0.
+so that small balances are distinguished in a range from 0 to a million. A missing number has
+features 0 and, where asked, an indicator. Without bins a number is scaled to [-1, 1], and a
+missing one is 0.
 
 A category has one feature for each listed value and one for any other; a missing one has features
 0 and its indicator.
@@ -21,7 +21,8 @@ Formal guarantees
     A feature is made from its own row and public constants by comparisons, table look-ups and, for
     scaled numbers, elementwise float64 operations, each of which is rounded on its own; pairs are
     added in one fixed order. So a row has the same bits whatever other rows are coded with it,
-    which condition b asks for (reference.md section 3b).
+    as condition b of a privacy guarantee requires (each record is processed by itself; reference.md
+    section 3).
 """
 
 import math

@@ -83,7 +83,7 @@ def load_without_erased(
             remaining = without(loaded, erased, constants)
     settled_before = loaded.settled if before is None else before
     same_constants = _as_json(settled_before) == _as_json(remaining.settled)
-    untouched = _untouched_fact(constants, same_constants)
+    untouched = _unchanged_features_fact(constants, same_constants)
     return ErasedDataset(remaining, loaded.train.take(erased), untouched)
 
 
@@ -118,8 +118,8 @@ def without(loaded: Dataset, erased: np.ndarray, constants: Evidence) -> Dataset
     return replace(loaded, train=loaded.train.take(~erased), plane=plane)
 
 
-def _untouched_fact(constants: Evidence, same_constants: bool) -> Fact:
-    """Return the fact that an erasure does not change the other records.
+def _unchanged_features_fact(constants: Evidence, same_constants: bool) -> Fact:
+    """Return the fact whether erasing records leaves the features of all other records the same.
 
     Args:
         constants: the facts about the constants that make features.

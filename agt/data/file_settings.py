@@ -381,16 +381,16 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
         """Raise ValueError if a column has two uses, or two settings split the records."""
         LabelledFileSettings.__post_init__(self)
         ColumnsSettings.__post_init__(self)
-        taken = {*self.numeric, *self.categorical} & {
+        used_twice = {*self.numeric, *self.categorical} & {
             self.label,
             self.id,
             self.unit,
             self.public,
             self.split,
         }
-        if taken:
+        if used_twice:
             raise ValueError(
-                f"column {min(map(str, taken))} cannot be a feature, because another setting "
+                f"column {min(map(str, used_twice))} cannot be a feature, because another setting "
                 "already uses it (as label, id, unit, public or split): remove it from one of the "
                 "two settings"
             )

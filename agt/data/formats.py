@@ -1,7 +1,8 @@
 """How the text of a cell becomes a number.
 
 A column's format is a public constant of the configuration. What a cell's value is depends on that
-cell and on its column's format alone, never on other cells (reference.md section 3, condition b).
+cell and on its column's format alone, never on other cells (condition b of reference.md section 3:
+each record is processed by itself).
 """
 
 import math
@@ -194,21 +195,21 @@ class NumberFormat:
 
 def _check_date_format(text: str) -> str:
     """Return the text of a date format; raises ValueError where it is none."""
-    found = _DIRECTIVE.findall(text)
+    directives = _DIRECTIVE.findall(text)
     known = {*_DIRECTIVE_DIGITS, "f", "z"}
-    unknown = [name for name in found if name not in known]
+    unknown = [name for name in directives if name not in known]
     if unknown:
         raise ValueError(
             f"%{unknown[0]} is not a known code for a part of a date: use %Y (or %y) %m %d, %H "
             '%M %S %f and %z, as in "%d.%m.%Y"'
         )
     if (
-        len(set(found)) < len(found)
-        or not {"m", "d"} <= {*found}
-        or ("Y" in found) == ("y" in found)
+        len(set(directives)) < len(directives)
+        or not {"m", "d"} <= {*directives}
+        or ("Y" in directives) == ("y" in directives)
     ):
         raise ValueError('a date needs %d, %m and one of %Y and %y, each once, as in "%d.%m.%Y"')
-    times = [name for name in _TIME_OF_DAY if name in found]
+    times = [name for name in _TIME_OF_DAY if name in directives]
     if times != [*_TIME_OF_DAY[: len(times)]]:
         raise ValueError(
             "a time of day must begin with the hours: give %H, %H:%M, %H:%M:%S or %H:%M:%S.%f"
@@ -249,7 +250,7 @@ class DateFormat:
     digits for a year, 69 to 99 are 1969 to 1999, and 00 to 68 are 2000 to 2068 (POSIX).
 
     Attributes:
-        text: in the notation of ``strptime``; a time without a time zone counts as UTC.
+        text: in the notation of ``strptime``; a time without a time zone is read as UTC.
     """
 
     takes_numbers: ClassVar[bool] = False

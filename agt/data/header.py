@@ -83,11 +83,11 @@ def check_separator(path: Path, line: str, separator: str) -> None:
     """
     if separator in line:
         return
-    others = [mark for mark in SEPARATORS if mark != " " and mark in line]
-    if others:
+    other_separators = [mark for mark in SEPARATORS if mark != " " and mark in line]
+    if other_separators:
         raise DataError(
-            f"{path}: line 1 is separated by {others[0]!r}, but queries are read with the "
-            f"separator of the training file: save this file with {separator!r}"
+            f"{path}: line 1 is separated by {other_separators[0]!r}, but queries are read with "
+            f"the separator of the training file: save this file with {separator!r}"
         )
 
 

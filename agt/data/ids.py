@@ -49,7 +49,7 @@ def content_ids(
         features: [n, ...] raw features.
         labels: [n] raw labels.
         numbered: whether copies are numbered; False: every copy has the id of the first one.
-        exact: whether each row is hashed in a precision of its own (``_exact_bytes``), which is
+        exact: whether each row is hashed in its own precision (``_exact_bytes``), which is
             needed if the precision of the array is not a public constant.
 
     Returns:
@@ -68,7 +68,7 @@ def content_digests(
     Args:
         features: [n, ...] raw features.
         labels: [n] raw labels, or all else about each record as text.
-        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+        exact: True: a row is hashed in its own precision (``_exact_bytes``); False: in the
             precision of the array.
 
     Returns:
@@ -127,7 +127,7 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
         [n] str, unique; the first of identical records keeps its id. ``ids`` itself if there are no
         identical records.
     """
-    copies = _copies_before(digests)
+    copies = _earlier_copies_by_row(digests)
     if not copies:
         return ids
     numbered = ids.copy()
@@ -137,7 +137,7 @@ def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
     return numbered
 
 
-def _copies_before(digests: np.ndarray) -> dict[int, int]:
+def _earlier_copies_by_row(digests: np.ndarray) -> dict[int, int]:
     """Return the number of earlier copies of each record that has some, by row.
 
     Args:
@@ -148,14 +148,14 @@ def _copies_before(digests: np.ndarray) -> dict[int, int]:
     beginnings = np.ascontiguousarray(digests[:, :8]).view(np.uint64)[:, 0]
     ordered = np.sort(beginnings)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    seen: Counter[bytes] = Counter()
-    before = {}
+    copies_so_far: Counter[bytes] = Counter()
+    earlier_copies = {}
     for row in np.flatnonzero(np.isin(beginnings, repeated)).tolist():
         digest = digests[row].tobytes()
-        if seen[digest]:
-            before[row] = seen[digest]
-        seen[digest] += 1
-    return before
+        if copies_so_far[digest]:
+            earlier_copies[row] = copies_so_far[digest]
+        copies_so_far[digest] += 1
+    return earlier_copies
 
 
 def _cut(content: bytes, size: int) -> list[bytes]:
@@ -172,7 +172,7 @@ def _row_bytes(rows: np.ndarray) -> list[bytes]:
 
 
 def _exact_bytes(rows: np.ndarray) -> list[bytes]:
-    """Return the bytes of each row of an array [n, ...], in a precision of the row's own.
+    """Return the bytes of each row of an array [n, ...], in a precision that the row decides.
 
     An array has one precision for all rows: one float64 record in a float32 table makes the whole
     array float64. If ids were hashes of the array's own bytes, that record would change the ids of
@@ -198,15 +198,15 @@ def default_ids(
     """Return ids that are hashes of a record's content and of everything else about it.
 
     Rows with the same hash are numbered. Numbering is harmless only between rows that training
-    cannot tell apart (see ``content_ids``), so every attribute that training reads is hashed.
+    cannot distinguish (see ``content_ids``), so every attribute that training reads is hashed.
 
     Args:
         content: [n, ...] raw content.
         attributes: [n] each, or None: label, unit, public flag, split.
         numbered: whether copies are numbered. False makes ids to split by: with numbered ids, the
             removal of a private training record would take the last copy out of the test set
-            instead, and test records count as public.
-        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+            instead, and test records are treated as public.
+        exact: True: a row is hashed in its own precision (``_exact_bytes``); False: in the
             precision of the array.
 
     Returns:
@@ -225,7 +225,7 @@ def default_digests(
     Args:
         content: [n, ...] raw content.
         attributes: [n] each, or None: label, unit, public flag, split.
-        exact: True: a row is hashed in a precision of its own (``_exact_bytes``); False: in the
+        exact: True: a row is hashed in its own precision (``_exact_bytes``); False: in the
             precision of the array.
     """
     present = [attribute for attribute in attributes if attribute is not None]
@@ -368,7 +368,7 @@ def rough_row_hash(rows: np.ndarray) -> np.ndarray:
     return hashes
 
 
-def counts_rows(names: np.ndarray) -> bool:
+def resemble_row_numbers(names: np.ndarray) -> bool:
     """Return whether names look like row numbers, which change when records are removed.
 
     Names look so if more than half of the distinct ones are numbers, in any order, that fill more

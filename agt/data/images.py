@@ -2,8 +2,8 @@
 Recognition), of MNIST, and the sets of MedMNIST.
 
 Every choice about a record (used, held out, pretraining or fine-tuning) is a function of its own
-class and of a keyed hash of its own id (reference.md section 3, condition b); balancing by counting
-classes would not be.
+class and of a keyed hash of its own id (condition b of reference.md section 3: each record is
+processed by itself); balancing by counting classes would not be.
 """
 
 from collections.abc import Mapping
@@ -350,7 +350,10 @@ class MedMnist(MedMnistSettings):
         return used
 
     def _classes_fact(self) -> Fact:
-        """Return the fact (condition e) whether the list of classes is known to be public."""
+        """Return the fact whether the list of classes is known to be public.
+
+        Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
+        """
         if self.finetune_classes is not None:
             return declared("classes_public", setting="dataset.finetune_classes")
         if self._info is not None:
@@ -420,25 +423,28 @@ class MedMnist(MedMnistSettings):
         return negative_name, positive_name
 
     def _selection(self, used: list[int]) -> Evidence:
-        """Return the facts of condition b: how ids, training records and the split were chosen.
+        """Return the facts on how ids, training records and the split were chosen.
+
+        They are the evidence for condition b of a privacy guarantee: each record is processed by
+        itself (docs/method.md).
 
         Args:
             used: the classes of MedMNIST that are used.
         """
-        chosen = dict[str, Value]()
+        class_choice = dict[str, Value]()
         if self.finetune_classes is not None:
-            chosen = {"classes": tuple(map(str, used))}
-        thinned = dict[str, Value]()
+            class_choice = {"classes": tuple(map(str, used))}
+        sampling = dict[str, Value]()
         if self.keep:
             rates = tuple(f"{label}={rate:g}" for label, rate in sorted(self.keep.items()))
-            thinned = {"rates": rates, "key": self.keep_key}
+            sampling = {"rates": rates, "key": self.keep_key}
         codes = {
             (False, False): "ids_by_content",
             (False, True): "ids_by_content_thinned",
             (True, False): "ids_by_content_of_classes",
             (True, True): "ids_by_content_of_classes_thinned",
         }
-        ids = proved(codes[bool(chosen), bool(thinned)], **chosen, **thinned)
+        ids = proved(codes[bool(class_choice), bool(sampling)], **class_choice, **sampling)
         return evidence(ids, declared("split_of_medmnist"))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from agt.data.dataset import Dataset
-from agt.data.ids import counts_rows, default_ids
+from agt.data.ids import default_ids, resemble_row_numbers
 from agt.data.labelled import MAX_FOUND, class_indices
 from agt.data.meanings import label_free_facts, label_range_fact
 from agt.data.records import UNLABELLED, Records, records
@@ -35,9 +35,9 @@ class Declared:
 
     Attributes:
         classes: the public list of label values, in the order of the classes; None: the sorted
-            values found (condition e is then not met).
+            values found (condition e, that preprocessing is public, is then not met).
         size: a public constant, about how many training records there are; None: counted (condition
-            c is then not met).
+            c, that all constants are public, is then not met).
         features: each row was made from its own record alone, by public constants. This is false
             after a scaler, an imputer or components that were fitted on these records.
         settings: the model, the ids, the features and every setting were chosen on public data, or
@@ -88,7 +88,8 @@ class _TrainingLabels:
         indices: [n] int64 indices of classes, or float64 numbers clipped to the public range.
         target: the classes, or the range.
         classes: [C] the label values of the classes; [0] if labels are numbers.
-        fact: whether the classes or the range are public (condition e).
+        fact: whether the classes or the range are public, as condition e (public preprocessing)
+            requires.
         notes: for the owner, how many numbers were clipped.
     """
 
@@ -117,11 +118,12 @@ def dataset_from_arrays(
         y: [n] labels.
         declarations: the user's declarations about the arrays.
         ids: [n] unique names; None: hashes of the content.
-        units: [n] the person of each record; None: each record is a unit of its own.
+        units: [n] the person of each record; None: each record is a separate unit.
         public: [n] bool, True where a record is public; None: all are private.
         label_free: whether ids are hashed without labels, which relation=flip needs.
         column_facts: if a table's columns became x, the fact that rows were coded one by one
-            (condition b), and then those about the constants (condition e). Empty: the user's
+            (condition b: each record is processed by itself), and then those about the constants
+            (condition e: preprocessing is public). Empty: the user's
             declaration about features is all that is known.
         numbers: the range of labels that are numbers; None: labels are classes.
 
@@ -224,7 +226,7 @@ def reorder_columns(names: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         names: the columns that a model was trained on; empty: it was trained on an array, so the
-            frame is returned as it is.
+            frame is returned unchanged.
         frame: the data frame.
 
     Raises:
@@ -428,7 +430,7 @@ def _ids_fact(name: str, values: np.ndarray, permanent: bool) -> Fact:
     """
     if permanent:
         return declared("names_for_good", names=name, setting="declared.ids=True")
-    code = "names_count_rows" if counts_rows(values) else "names_may_be_places"
+    code = "names_count_rows" if resemble_row_numbers(values) else "names_may_be_places"
     return not_held(code, names=name, setting="declared.ids=True")
 
 

@@ -325,7 +325,7 @@ class FileRows:
             are hashes of it.
         labels: [n] object, text; or float64, numbers that are not yet clipped.
         ids: [n] str, unique.
-        units: [n] str, the unit (person) of each record; None: each record is a unit of its own.
+        units: [n] str, the unit (person) of each record; None: each record is a separate unit.
         public: [n] bool; None: all are private.
         test: [n] bool, True for test records.
         facts: the declared meanings of the columns of ids, units and public flags.
@@ -333,7 +333,7 @@ class FileRows:
         erased: [n] bool, True for training records that are left out: no constant is computed from
             them either.
         repeated: the number of rows that are equal to an earlier row, where equal rows are all
-            training or all test rows because no column tells records apart; else 0.
+            training or all test rows because no column distinguishes records; else 0.
     """
 
     columns: ColumnReader
@@ -423,7 +423,7 @@ class LabelledFile(LabelledFileSettings, ABC):
     """A file with one record in each row, and the meaning of its columns."""
 
     exact: ClassVar[bool] = False
-    """Whether ids hash each row in a precision of its own (``agt.data.ids``), for files that have
+    """Whether ids hash each row in its own precision (``agt.data.ids``), for files that have
     one precision for all rows, which may depend on private records.
     """
 
@@ -501,7 +501,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
-        """Return the evidence for condition b of a privacy claim: records are selected one by one.
+        """Return the evidence for condition b: each record is processed by itself (docs/method.md).
 
         Its facts say how the split was made, how rows got their ids, and whether each row was made
         from its own record alone.
@@ -513,7 +513,10 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @abstractmethod
     def _scaling_fact(self) -> Fact:
-        """Return the fact for condition e that says whether the features' constants are public."""
+        """Return the fact whether the constants that scale features are public.
+
+        Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
+        """
 
     # -- what all kinds of files have in common
 
@@ -810,7 +813,11 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @property
     def constants(self) -> Evidence:
-        """The facts of condition e: whether the constants that make the features are public."""
+        """The facts whether the constants that make features and labels are public.
+
+        They are evidence for condition e of a privacy guarantee: preprocessing and settings are
+        public.
+        """
         return evidence(self._scaling_fact(), self._classes_fact())
 
     def load_queries(self, path: Path) -> Records:
@@ -943,7 +950,7 @@ class LabelledFile(LabelledFileSettings, ABC):
         """
         state = changed_of(path)
         labels: list[np.ndarray] = []
-        outside: list[Outside] = []
+        values_outside: list[Outside] = []
         named_columns: list[dict[str, np.ndarray]] = []  # of each block: subgroups, and the id
         people: list[np.ndarray] = []
         id_column = None
@@ -958,7 +965,7 @@ class LabelledFile(LabelledFileSettings, ABC):
                 people.append(people_of_block)
             same_length(path, len(content[0]), {self.label: labels[-1], **named})
             named_columns.append(named)
-            outside += self._outside(columns, content, constants)
+            values_outside += self._outside(columns, content, constants)
         count = sum(map(len, labels))
         if not count:
             raise DataError(f"{path}: the file has no rows, but at least one query is needed")
@@ -978,7 +985,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             np.concatenate(labels),
             names,
             groups={name: joined[name] for name in self.subgroups if name in joined},
-            outside=_sum_over_blocks(outside),
+            outside=_sum_over_blocks(values_outside),
             id_column=id_column,
         )
 
@@ -1057,9 +1064,9 @@ class LabelledFile(LabelledFileSettings, ABC):
         return class_names(labels, path)
 
     def _size_fact(self) -> Fact | None:
-        """Return a fact about the declared size (condition c).
+        """Return the fact that the number of records is a public constant; None: the user says so.
 
-        None, the default: the user declares the size.
+        Condition c of a privacy guarantee (all constants are public) needs it.
         """
         return None
 
@@ -1070,7 +1077,10 @@ class LabelledFile(LabelledFileSettings, ABC):
         return classes_fact(self.classes is not None)
 
     def _split_fact(self) -> Fact:
-        """Return the fact that a record's split depends on that record alone (condition b)."""
+        """Return the fact that each record's split depends on that record alone.
+
+        Condition b of a privacy guarantee (each record is processed by itself) needs it.
+        """
         if self._split_column is not None:
             return declared(
                 "split_by_column", column=self._split_column, setting=f"dataset.{self.SPLIT}"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from agt.data.ids import counts_rows
+from agt.data.ids import resemble_row_numbers
 from agt.facts import Fact, declared, not_held, proved
 
 
@@ -14,17 +14,18 @@ def id_facts(
     public: str | None,
     permanent: bool,
 ) -> tuple[Fact, ...]:
-    """Return the facts for condition b about the ids of records and the units of people.
+    """Return the facts about the ids of records and of units (a record's person, for example).
 
+    They are evidence for condition b of a privacy guarantee: each record is processed by itself.
     A number that counts rows is no id: when a record is removed, others get new numbers, and so
-    new batches. So ids that look like row numbers (``counts_rows``) do not meet the condition
-    unless they are declared permanent. (Whether ids look so depends on private records; with
-    ``permanent`` the facts do not depend on them.)
+    new batches. So ids that look like row numbers (``resemble_row_numbers``) do not meet the
+    condition unless they are declared permanent. (Whether ids look so depends on private records;
+    with ``permanent`` the facts do not depend on them.)
 
     Args:
         id, unit, public: the names of columns in the configuration; None: it names no such column.
         ids, units: [n] str, the values of these columns in the order of the file.
-        permanent: dataset.id_permanent, the declaration that ids are never given anew.
+        permanent: dataset.id_permanent, the declaration that no id is ever given to another record.
     """
     facts = [proved("ids_by_content")]
     if id is not None:
@@ -40,13 +41,15 @@ def id_facts(
 
 def _names_fact(code: str, setting: str, column: str, names: np.ndarray, permanent: bool) -> Fact:
     """Return the declared fact of a column of names, or that the names look like row numbers."""
-    if not permanent and counts_rows(names):
+    if not permanent and resemble_row_numbers(names):
         return not_held("column_counts_rows", column=column, setting=setting)
     return declared(code, column=column, setting=setting)
 
 
 def label_free_facts(label_free: bool, has_columns: bool) -> tuple[Fact, ...]:
-    """Return the fact of condition b that names were made without labels (relation=flip).
+    """Return the fact that ids and units were made without labels; empty: it is not needed.
+
+    Under relation=flip, condition b (each record is processed by itself) needs it.
 
     Args:
         label_free: whether the relation needs that; False: there is no fact.
@@ -60,12 +63,17 @@ def label_free_facts(label_free: bool, has_columns: bool) -> tuple[Fact, ...]:
 
 
 def split_fact(test_fraction: float, key: str) -> Fact:
-    """Return the fact of condition b that a keyed hash of each name decides its split."""
+    """Return the fact that a keyed hash of each id decides whether it is a test record.
+
+    It is evidence for condition b of a privacy guarantee: each record is processed by itself.
+    """
     return proved("split_by_hash", key=key, test_fraction=test_fraction)
 
 
 def label_range_fact(low: float, high: float, setting: str) -> Fact:
-    """Return the fact for condition e that the range of numeric labels is a public constant.
+    """Return the fact that the range of numeric labels is a public constant.
+
+    Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
 
     Args:
         low, high: the ends of the range.
@@ -75,7 +83,9 @@ def label_range_fact(low: float, high: float, setting: str) -> Fact:
 
 
 def classes_fact(listed: bool) -> Fact:
-    """Return the fact of condition e that classes are a public list, or were found in the data.
+    """Return the fact that classes are a public list, or that they were read off the data.
+
+    Condition e of a privacy guarantee (preprocessing and settings are public) needs a public list.
 
     Args:
         listed: whether ``dataset.classes`` lists them.

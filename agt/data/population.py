@@ -11,7 +11,7 @@ FEW_VALUES = 20
 """Of fewer values of a column, only those far outside count, because so few show little."""
 
 MIN_UNLISTED = 2
-"""A single word that is not listed counts as "other", as was declared, and is no mismatch."""
+"""A single word that is not listed is read as "other", as was declared, and is no mismatch."""
 
 MAX_RATE_OUTSIDE = 0.2
 """A column of queries is a mismatch if a larger share of its values is outside."""
@@ -50,7 +50,7 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
     A column is a mismatch if more than a fifth of its values are outside its range or list. Of
     fewer than 20 values, only those count that are not listed, or that are farther from the range
     than it is wide, because a single value may well be a little outside; so even one query can be
-    judged. A single unlisted word of a column is no mismatch, because it counts as "other", unless
+    judged. A single unlisted word of a column is no mismatch, because it is read as "other", unless
     more than half of all words of the queries are unlisted. The result depends on the queries and
     the declared constants alone.
 

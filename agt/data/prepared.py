@@ -1,6 +1,7 @@
 """Folders of arrays that ``agt data prepare`` made, which say so themselves (``prepared.json``).
 
-Condition b rests on what the preparation says, and on its arrays being the ones it made: so that
+Condition b of a privacy guarantee (each record is processed by itself) rests on what the
+preparation says, and on its arrays being the ones it made: so that
 file carries a checksum of itself and the SHA-256 of each array. Both are checked before anything is
 read: once in a process, since arrays may be gigabytes.
 """
@@ -141,10 +142,11 @@ def require_finished(path: Path, obtain: str | None) -> None:
         read_prepared(path)  # called because it raises DataError for damaged or edited files
 
 
-def alone_fact(path: Path, units: bool) -> Fact | None:
-    """Return the fact for condition b that each record was prepared without reading others.
+def separate_preparation_fact(path: Path, units: bool) -> Fact | None:
+    """Return the fact whether each record was prepared without reading others.
 
-    It states whether the arrays of a record (or of a unit) depend on that record (or unit) alone.
+    It is evidence for condition b of a privacy guarantee (each record is processed by itself), and
+    states whether the arrays of a record (or of a unit) depend on that record (or unit) alone.
 
     Args:
         path: a folder or file of data.

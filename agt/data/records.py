@@ -72,8 +72,10 @@ class Records:
         row = _first_not_finite(self.features)
         if row is not None:
             record_id = str(self.ids[row])
-            which = f"record {record_id!r} (number {row + 1} of {n})"
-            raise DataError(f"{which} has a NaN or infinite feature: correct or remove this record")
+            record_name = f"record {record_id!r} (number {row + 1} of {n})"
+            raise DataError(
+                f"{record_name} has a NaN or infinite feature: correct or remove this record"
+            )
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(
@@ -93,7 +95,7 @@ class Records:
     def units_named(self) -> bool:
         """Whether the unit of some record differs from its id.
 
-        If not, each record is a unit of its own. Without records, it is whether units were given.
+        If not, each record is a separate unit. Without records, it is whether units were given.
         """
         if self.units is self.ids:
             return False
@@ -203,7 +205,7 @@ def records(
     Args:
         features, labels, ids, outside, rows, id_column: attributes of ``Records``; labels that are
             not float64 become int64.
-        units: [n] str; None: each record is a unit of its own.
+        units: [n] str; None: each record is a separate unit.
         public: [n] bool; None: all records are private.
         groups: column -> [n] subgroups; None: there are none.
 

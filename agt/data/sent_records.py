@@ -33,12 +33,12 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
     """
     if not rows:
         raise DataError(f"{name}: there are no queries; at least one is needed")
-    for place, row in enumerate(rows, start=1):
+    for record_number, row in enumerate(rows, start=1):
         different = row.keys() ^ rows[0].keys()
         if different:
             raise DataError(
-                f"{name}: record 1 and record {place} have different keys (only one of these "
-                f"records has '{min(different)}'): give every record the same keys"
+                f"{name}: record 1 and record {record_number} have different keys (only one of "
+                f"these records has '{min(different)}'): give every record the same keys"
             )
 
     def read(key: str) -> np.ndarray | pa.Array:
@@ -55,7 +55,7 @@ def columns_of(rows: Sequence[Mapping[str, object]], name: str) -> ColumnReader:
 def _number_or_none(value: object) -> float | None:
     """Return a number as a float; None for everything else.
 
-    A whole number beyond float64 counts as text, which is refused later as such.
+    A whole number beyond float64 is treated as text, which is refused later as such.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -158,8 +158,8 @@ class Columns(ColumnsSettings):
         """
         reader = _reader_of(frame)
         content = self._content(reader)
-        outside = self._values_outside(content, self._ranges, reader)
-        if mismatches := population_mismatches(outside, len(content[0])):
+        values_outside = self._values_outside(content, self._ranges, reader)
+        if mismatches := population_mismatches(values_outside, len(content[0])):
             raise DataError(
                 f"data frame: {'; '.join(mismatches)}. Remove these queries, or train with "
                 "columns (agt.Columns) that allow their values"
@@ -173,14 +173,18 @@ class Columns(ColumnsSettings):
         fifth of the values are not listed. Empty: every column fits.
 
         Raises:
-            DataError: every value of a categorical column would count as other.
+            DataError: every value of a categorical column would be read as other.
         """
         reader = _reader_of(frame)
         return self._notes(self._content(reader), self._ranges, reader)
 
     @property
     def facts(self) -> tuple[Fact, Fact]:
-        """The facts for conditions b (rows are coded one by one) and e (constants are public)."""
+        """The facts that rows are coded one by one, and whether the constants are public.
+
+        Condition b of a privacy guarantee (each record is processed by itself) needs the first,
+        condition e (preprocessing and settings are public) the second.
+        """
         return declared("columns_made_alone"), self._scaling_fact()
 
     @property
@@ -263,7 +267,7 @@ class Columns(ColumnsSettings):
             reader: the file or frame, which distinguishes dates from other numbers.
 
         Raises:
-            DataError: every value of a categorical column would count as other.
+            DataError: every value of a categorical column would be read as other.
         """
         notes = []
         for outside in self._values_outside(content, ranges, reader):
@@ -328,7 +332,7 @@ class Columns(ColumnsSettings):
             ranges: the range of each numeric column.
             reader: the reader of these rows, which distinguishes dates from other numbers.
         """
-        found = []
+        outside_by_column = []
         for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
             low = limits[0]
             high = limits[-1]
@@ -339,16 +343,16 @@ class Columns(ColumnsSettings):
             written: Callable[[float], str] = "{:g}".format
             if count and reader.holds_dates(name, f"{self.SETTING}.numeric.{name}", self.formats):
                 written = date_of
-            seen = "no value"
+            present_values = "no value"
             if len(present):
-                seen = f"{written(present.min())} to {written(present.max())}"
-            found.append(
+                present_values = f"{written(present.min())} to {written(present.max())}"
+            outside_by_column.append(
                 Outside(
                     name,
                     count=count,
                     total=len(present),
                     declared=f"[{written(low)}, {written(high)}]",
-                    seen=seen,
+                    seen=present_values,
                     far=int((distance > high - low).sum()),
                 )
             )
@@ -361,10 +365,12 @@ class Columns(ColumnsSettings):
             }
             count = sum(unlisted.values())
             total = sum(counts)
-            seen = few(map(repr, unlisted)) if total else "no value"
+            present_values = few(map(repr, unlisted)) if total else "no value"
             declared = f"the {len(values)} listed"
-            found.append(Outside(name, count, total, declared, seen, far=count, is_list=True))
-        return found
+            outside_by_column.append(
+                Outside(name, count, total, declared, present_values, far=count, is_list=True)
+            )
+        return outside_by_column
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
         """Return the encoding of rows as features, for given ranges of the numeric columns."""
@@ -379,7 +385,10 @@ class Columns(ColumnsSettings):
         return declared_format
 
     def _scaling_fact(self) -> Fact:
-        """Return the fact that ranges and lists are public, or why they are not (condition e)."""
+        """Return the fact that ranges and lists are public, or the reason why they are not.
+
+        Condition e of a privacy guarantee (preprocessing and settings are public) needs it.
+        """
         marked = [name for name in self.from_data if self._is_feature(name)]
         if marked:
             return self._marked_fact(marked[0], len(marked) - 1)

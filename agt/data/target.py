@@ -266,15 +266,15 @@ class NumericTarget(Target):
         Args:
             labels: [n] the training labels as the data has them.
         """
-        outside = int(((labels < self.low) | (labels > self.high)).sum())
-        if not outside:
+        outside_count = int(((labels < self.low) | (labels > self.high)).sum())
+        if not outside_count:
             return ()
         counted = (
-            f"{outside:,} of {len(labels):,} training labels lie outside of "
+            f"{outside_count:,} of {len(labels):,} training labels lie outside of "
             f"dataset.range={self.bounds} "
             "and were clipped to its nearer end."
         )
-        if 2 * outside <= len(labels):
+        if 2 * outside_count <= len(labels):
             return (counted,)
         return (
             f"WARNING: {counted} These are most of the labels, so answers will be wrong: declare "
@@ -290,8 +290,8 @@ class NumericTarget(Target):
         Args:
             shares: float64 of any shape, from 0 to 1.
         """
-        inside = np.minimum(self.low + self.width * shares, self.high)
-        return np.where(shares == 1.0, self.high, inside)
+        clipped = np.minimum(self.low + self.width * shares, self.high)
+        return np.where(shares == 1.0, self.high, clipped)
 
     def scaled(self, labels: np.ndarray) -> np.ndarray:
         """Return labels [n] as numbers from -1 (``low``) to 1 (``high``), float64."""

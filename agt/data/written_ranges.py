@@ -39,7 +39,7 @@ def read_written_ranges(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_unquoted_points(path: Path) -> None:
-    """Raise ConfigError if a dataset file has a range that YAML does not read as it is meant.
+    """Raise ConfigError if YAML reads a range of a dataset file as other numbers than were meant.
 
     That is a number without quotes such as 30.000, of a column in which points separate thousands.
     A file that ``agt measure`` wrote is not checked, nor one that is no mapping in YAML, because
@@ -104,10 +104,10 @@ def _numbers_in(ends: object, decimal: str, thousands: str) -> object:
     """Return the ends of a range with numbers in place of text.
 
     Args:
-        ends: a list, whose numbers and dates stay as they are; any other value is returned as it
-            is.
+        ends: a list, whose numbers and dates stay unchanged; any other value is returned
+            unchanged.
         decimal: the decimal separator; where it is a point, and nothing separates thousands, text
-            stays as it is.
+            stays unchanged.
         thousands: what may separate thousands; empty: nothing may.
 
     Raises:
@@ -116,8 +116,8 @@ def _numbers_in(ends: object, decimal: str, thousands: str) -> object:
     if not isinstance(ends, list | tuple) or (decimal, thousands) == (".", ""):
         return ends
     between = re.escape(thousands)
-    whole = rf"\d{{1,3}}(?:{between}\d{{3}})+|\d+" if thousands else r"\d+"
-    pattern = re.compile(rf"[+-]?(?:{whole})(?:{re.escape(decimal)}\d+)?")
+    whole_number = rf"\d{{1,3}}(?:{between}\d{{3}})+|\d+" if thousands else r"\d+"
+    pattern = re.compile(rf"[+-]?(?:{whole_number})(?:{re.escape(decimal)}\d+)?")
     read = []
     for end in ends:
         if isinstance(end, str) and not re.match(r"\d{4}-\d", end):

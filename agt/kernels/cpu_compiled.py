@@ -625,7 +625,7 @@ def corner_product(  # type: ignore[no-untyped-def]
     n = low.shape[1]
     width = inputs_lower.shape[2]
     blocks = (n + block - 1) // block
-    # A list of inputs, with the bounds on each; every record makes its own anew.
+    # A list of inputs, with the bounds on each; every record makes a new one.
     inputs = np.empty(width, np.uint64)
     p = np.empty(width)
     q = np.empty(width)
@@ -928,11 +928,11 @@ def _append_below(values, n, threshold, pool, total, minima, hits):  # type: ign
         for c in range(columns):
             minima[c] = min(minima[c], values[j * columns + c])
     # Here and below: written always, counted only if below the threshold. That needs no branch.
-    found = 0
+    hit_count = 0
     for c in range(columns):
-        hits[found] = c
-        found += minima[c] < threshold
-    for h in range(found):
+        hits[hit_count] = c
+        hit_count += minima[c] < threshold
+    for h in range(hit_count):
         for j in range(_COLUMN_VALUES):
             value = values[hits[h] + j * columns]
             pool[total] = value

@@ -110,7 +110,7 @@ def _keep_smallest(  # type: ignore[no-untyped-def]
 ):
     """Reduce each entry with more than ``count`` values to the ``count`` smallest, in its slots.
 
-    Entries with at most ``count`` values stay as they are. A reduced entry's threshold falls to the
+    Entries with at most ``count`` values stay unchanged. A reduced entry's threshold falls to the
     level that separates the kept values from the others: later values at or above it are not needed
     (Lemma 3 of docs/proofs/selections.md).
 

@@ -486,9 +486,9 @@ class Book:
         return spent
 
     def _apply_answers(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check an entry of answers, and add its batch to ``batches`` and its size to the counts.
+        """Check an entry that records stored answers, and add it to ``batches`` and to the counts.
 
-        The answers themselves are not read here: ``Ledger`` compares them with the digest.
+        The answers (labels of queries) are not read here: ``Ledger`` compares them with the digest.
 
         Raises:
             AlteredLedger: they do not follow the last answer, or their debit did not pay for them.
@@ -542,7 +542,7 @@ class Book:
         self.lasting_hashes[entry.number] = entry.hash
 
     def _apply_declaration(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a declaration has a sentence, and add what it is about to ``declared``.
+        """Check an entry that declares something about another ledger, and record that ledger.
 
         Raises:
             AlteredLedger: it has no sentence.
@@ -560,7 +560,7 @@ class Book:
         self.lasting_hashes[entry.number] = entry.hash
 
     def _apply_checkpoint(self, entry: Entry, body: Mapping[str, Any]) -> None:
-        """Check that a checkpoint records what the entries before it add up to.
+        """Check that a checkpoint contains the state that follows from the entries before it.
 
         Debits that cannot get answers any more are removed from ``debits``, and the batches since
         the checkpoint before are replaced by one batch.
@@ -606,11 +606,14 @@ class Book:
         admitted = [
             table.counted for data, table in self.tables.items() if self.admitted[data] <= entry
         ]
-        moved = [move for move in self.moved if move.entry <= entry]
-        declared = [other for other in self.other_ledgers if other.entry <= entry]
+        head_moves = [move for move in self.moved if move.entry <= entry]
+        declared_ledgers = [ledger for ledger in self.other_ledgers if ledger.entry <= entry]
         had_head = any(number <= entry for number, _ in self.heads)
         return LedgerState(
-            tuple(admitted), tuple(moved), tuple(declared), "away" if had_head else "none"
+            tuple(admitted),
+            tuple(head_moves),
+            tuple(declared_ledgers),
+            "away" if had_head else "none",
         )
 
     @property

@@ -150,9 +150,9 @@ def _without_octal_codes(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), path)
 
 
-def same_disk(one: Path, other: Path) -> bool:
+def same_disk(first: Path, second: Path) -> bool:
     """Return whether two files are on one file system; False if a file cannot be examined."""
     try:
-        return one.stat().st_dev == other.stat().st_dev
+        return first.stat().st_dev == second.stat().st_dev
     except OSError:
         return False

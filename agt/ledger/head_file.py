@@ -83,7 +83,7 @@ class HeadFile:
         """Create the file with a head, as ``create`` does; do nothing if the file exists already.
 
         Of several processes that do this at the same moment, one creates the file, and the others
-        leave it as it is.
+        leave it unchanged.
 
         Raises:
             AgtError: as ``exists``.

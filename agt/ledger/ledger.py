@@ -72,30 +72,30 @@ def ledgers_in(folder: Path) -> list[Path]:
 
 
 def check_no_other_ledger(
-    path: Path, table: AdmittedTable, compare_names: bool = True, declared: Declared = ()
+    path: Path, table: AdmittedTable, compare_names: bool = True, declared_others: Declared = ()
 ) -> None:
-    """Raise ConfigError if another ledger in the folder already counts a table's people.
+    """Raise ConfigError if another ledger in the folder is already about a table's people.
 
-    Another ledger counts them if it admitted a table with the same data, the same file, or the same
-    names of units.
+    It is about the same people if it admitted a table with the same data, the same file, or the
+    same names of units.
 
     Args:
         path: the ledger that is to admit the table; all others in its folder are read.
         table: the table.
         compare_names: whether names of units are compared. They are never compared if the table is
             declared to be about other people (``AdmittedTable.apart``).
-        declared: the identities (``identity_of``) of the files that the owner declared to be
+        declared_others: the identities (``identity_of``) of the files that the owner declared to be
             ledgers of other people.
 
     Raises:
-        ConfigError: another ledger counts the table's people.
-        CheckError: another ledger cannot be opened, so it is not known whose releases it counts.
+        ConfigError: another ledger is about the table's people.
+        CheckError: another ledger cannot be opened, so it is not known whom it is about.
     """
     compare_names = compare_names and not table.apart
     for other in ledgers_in(path.parent):
         if os.path.realpath(other) == os.path.realpath(path):
             continue
-        match = find_matching_table(other, table, compare_names, declared)
+        match = find_matching_table(other, table, compare_names, declared_others)
         if match is None:
             continue
         if match.by_names:
@@ -489,11 +489,11 @@ class Ledger:
         return state
 
     def claim_sentences(self) -> list[str]:
-        """Return the sentences about this ledger that a claim which it counts must contain."""
+        """Return the sentences about this ledger in the claims of releases that it charges."""
         return self.ledger_state_at(self.book.last.number).lines(self.population.unit)
 
     def account(self, debit: Debit | None, counts: Counts) -> Account:
-        """Return the statement about this ledger in a claim.
+        """Return the account of this ledger that a release's claim contains.
 
         Args:
             debit: the debit that paid for the release; None for the account after the newest entry.
@@ -549,7 +549,7 @@ class Ledger:
         The arguments and the errors are those of ``admit``.
         """
         shown_path = Path(os.path.relpath(self._store.real))
-        check_no_other_ledger(shown_path, table, declared=self.book.declared)
+        check_no_other_ledger(shown_path, table, declared_others=self.book.declared)
         with self._append_transaction() as append:
             self._check_unit_of_table(table, unit)
             self._check_open(table.data)
@@ -624,13 +624,13 @@ class Ledger:
         return self._book.debits[entry.number]
 
     def answer(self, debit: Debit, labels: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Store answers that a debit paid for, and return the answers that are to be given.
+        """Store labels that a debit paid for, and return the labels that are to be released.
 
-        A question that was answered before keeps its first answer. Answers of one debit may be
-        stored in several calls.
+        If a question (a query that must get the same label again) has a stored label, that one is
+        returned. Labels of one debit may be stored in several calls.
 
         Args:
-            debit: the debit that paid for the answers.
+            debit: the debit that paid for the labels.
             labels: the drawn labels, by the key of the question.
 
         Returns:

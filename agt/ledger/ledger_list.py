@@ -263,7 +263,7 @@ def find_ledgers_elsewhere(folder: Path, table: AdmittedTable) -> dict[Path, Mat
     """Return the ledgers in other folders that admitted the data or a file of a table.
 
     Such ledgers are looked for on this user's list, and in the folders ``LEDGERS_FOLDER`` beside
-    and above the files of the table. One that cannot be opened is left out.
+    and above the files of the table. A ledger that cannot be opened is omitted.
 
     Args:
         folder: the folder whose ledgers are left out, because they are compared otherwise.
@@ -276,15 +276,15 @@ def find_ledgers_elsewhere(folder: Path, table: AdmittedTable) -> dict[Path, Mat
         for parent in (data_folder, data_folder.parent):
             with suppress(AgtError):
                 paths |= {path.resolve() for path in ledgers_in(parent / LEDGERS_FOLDER)}
-    found = dict[Path, MatchingTable]()
+    match_by_ledger = dict[Path, MatchingTable]()
     for path in sorted(paths):
         if path.parent == own_folder or not os.path.isfile(path):
             continue
         with suppress(AgtError, OSError):
             match = _find_same_source(path, file_stamps(path), table)
             if match is not None:
-                found[path] = match
-    return found
+                match_by_ledger[path] = match
+    return match_by_ledger
 
 
 @lru_cache(maxsize=256)

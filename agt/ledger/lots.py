@@ -99,11 +99,13 @@ class LotPayer:
         return self.maximum is not None and self.reserved >= self.maximum
 
     def check(self, claim: Claim) -> None:
-        """Raise ConfigError if the ledger cannot count a release with this claim."""
+        """Raise ConfigError if the ledger cannot charge a release with this privacy guarantee."""
         self.payer.check(claim)
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return the queries as questions, with the labels that the ledger or a lot has of them.
+        """Return the queries as questions, with the labels that the ledger or a lot has stored.
+
+        A question is a query that must get the same label whenever it is repeated.
 
         Args:
             labelling: the mechanism with its model and its claim.
@@ -118,43 +120,43 @@ class LotPayer:
         drawn = {key: labels_in_lots[key] for key in questions.keys if key in labels_in_lots}
         return Questions(questions.keys, {**questions.known, **drawn})
 
-    def reserve(self, charged: Charged, wanted: int) -> LotReservation:
+    def reserve(self, charged: Charged, requested: int) -> LotReservation:
         """Reserve releases from lots, and pay for another lot if too few are left.
 
         Args:
             charged: the release: its guarantee, its kind and its mechanism.
-            wanted: the largest number of releases to reserve.
+            requested: the largest number of releases to reserve.
 
         Returns:
             As many releases as lots and the budget hold, perhaps none: an exhausted budget is no
             error.
         """
-        missing = wanted - self.unreserved
+        missing = requested - self.unreserved
         if missing > 0:
             self._pay(charged, max(missing, self.size))
         parts: list[tuple[PaidLot, int]] = []
         size = 0
         for lot in self.lots:
-            from_lot = min(lot.unreserved, wanted - size)
+            from_lot = min(lot.unreserved, requested - size)
             if from_lot > 0:
                 lot.unreserved -= from_lot
                 size += from_lot
                 parts.append((lot, from_lot))
         return LotReservation(size, self.newest.debit, self.newest.population, tuple(parts))
 
-    def _pay(self, charged: Charged, wanted: int) -> None:
+    def _pay(self, charged: Charged, requested: int) -> None:
         """Pay for another lot, and add it to ``lots``; do nothing if the budget holds no release.
 
         Args:
             charged: the release: its guarantee, its kind and its mechanism.
-            wanted: the largest size of the lot; ``maximum`` may allow less.
+            requested: the largest size of the lot; ``maximum`` may allow less.
         """
         if self.maximum is not None:
-            wanted = min(wanted, self.maximum - self.reserved)
-        if wanted < 1:
+            requested = min(requested, self.maximum - self.reserved)
+        if requested < 1:
             return
         try:
-            reservation = self.payer.reserve(charged, wanted)
+            reservation = self.payer.reserve(charged, requested)
         except Exhausted:
             self._budget_left = 0
             return
@@ -172,7 +174,7 @@ class LotPayer:
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Add drawn labels to their lots, and return the labels that are to be given.
+        """Add newly drawn labels to their lots, and return the labels that are to be released.
 
         The answers of a lot whose releases are used up are stored in the ledger.
 
@@ -207,7 +209,7 @@ class LotPayer:
         return given
 
     def store_remaining_answers(self) -> None:
-        """Store the answers of all lots that are not used up, because no more questions come.
+        """Store the answers of lots that still have unused releases, at the end of a session.
 
         Releases that were not drawn stay spent.
         """

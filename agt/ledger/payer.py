@@ -1,7 +1,7 @@
 """Payers: what counts a release. A ledger debits it before it is drawn; ``NoPayer`` counts nothing.
 
 payer = LedgerPayer(ledger, people, run.digest)
-reservation = payer.reserve(claim, wanted=1000)  # on the disk when it returns
+reservation = payer.reserve(claim, requested=1000)  # on the disk when it returns
 payer.store_answers(reservation, {key: label, ...})       # stored: the same question gets it again
 """
 
@@ -35,7 +35,7 @@ class Charged(Protocol):
     """What is paid for: a claim, or another object that says what is released.
 
     Attributes:
-        guarantee: the guarantee of each release.
+        guarantee: the differential privacy guarantee of each release.
         output: the kind of release, such as labels.
         mechanism: the name of the mechanism.
     """
@@ -89,22 +89,24 @@ class Payer(Protocol):
         """The name of the ledger's population; empty if no ledger counts the releases."""
 
     def check(self, claim: Claim) -> None:
-        """Raise ConfigError if the ledger cannot count a release with this claim."""
+        """Raise ConfigError if the ledger cannot charge a release with this privacy guarantee."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return the queries as questions, with the stored labels of those answered before.
+        """Return the queries as questions, with the labels that earlier releases stored for them.
+
+        A question is a query that must get the same label whenever it is repeated.
 
         Args:
             labelling: the mechanism with its model and its claim.
             features: [n, ...], the queries' features as the model takes them.
         """
 
-    def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Pay for as many releases as the budget holds, at most ``wanted``.
+    def reserve(self, charged: Charged, requested: int) -> Reservation:
+        """Pay for as many releases as the budget holds, at most ``requested``.
 
         Args:
             charged: the release: its guarantee, its kind and its mechanism.
-            wanted: the largest number of releases to pay for, at least 1.
+            requested: the largest number of releases to pay for, at least 1.
 
         Returns:
             The reservation of the releases that were paid for, which may be fewer than ``wanted``.
@@ -116,21 +118,21 @@ class Payer(Protocol):
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Store labels that were drawn, and return the labels that are to be given.
+        """Store newly drawn labels, and return the labels that are to be released.
 
         Args:
-            reservation: the reservation that paid for them.
+            reservation: the reservation that paid for the labels.
             answers: the drawn labels, by the key of the question.
 
         Returns:
-            The labels to give as answers, by the same keys. One may differ from the drawn label, if
-            another process answered the question first.
+            The labels to release, by the same keys. A label may differ from the drawn one if
+            another process stored a label for the question first.
         """
 
     def account(
         self, reservation: Reservation, one_by_one: bool = False
     ) -> Account | Uncounted | None:
-        """Return the statement about the ledger in a claim, or why no ledger counts the release.
+        """Return the ledger's account for a claim, or the reason why no ledger charged the release.
 
         Args:
             reservation: the reservation that paid for the release; of size 0 if nothing was paid
@@ -165,27 +167,27 @@ class NoPayer:
     name = ""
 
     def check(self, claim: Claim) -> None:
-        """Accept every claim."""
+        """Accept every release, because no ledger has to charge it."""
 
     def questions(self, labelling: "AnyLabelling", features: np.ndarray) -> Questions:
-        """Return each query as a new question of its own, even if two are equal."""
+        """Return every query as a new question, even if two queries are equal."""
         return Questions(range(len(features)), {})
 
-    def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Return a reservation of all ``wanted`` releases, which nothing counts."""
-        return Reservation(wanted)
+    def reserve(self, charged: Charged, requested: int) -> Reservation:
+        """Return a reservation of all ``requested`` releases, which no ledger charges."""
+        return Reservation(requested)
 
     def find_earlier(self, charged: Charged) -> None:
-        """Return None, because nothing records what was paid for before."""
+        """Return None, because no ledger records earlier reservations."""
 
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Return the answers as they are; they are not stored."""
+        """Return the drawn labels unchanged, because no ledger stores them."""
         return answers
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Uncounted | None:
-        """Return ``uncounted``, whatever the arguments are."""
+        """Return the reason why no ledger counts the release, whatever the arguments are."""
         return self.uncounted
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> None:
@@ -250,7 +252,7 @@ class LedgerPayer:
             ledger.admit(present_table, ledger.population.unit)
         ledger.check(people.relation, table.data, table.unit)
         check_no_other_ledger(
-            ledger.path, table, compare_names=False, declared=ledger.book.declared
+            ledger.path, table, compare_names=False, declared_others=ledger.book.declared
         )
         elsewhere = find_ledgers_elsewhere(ledger.path.parent, table)
         first_entries = {match.ledger for match in elsewhere.values()}
@@ -303,12 +305,12 @@ class LedgerPayer:
         different_keys = list(dict.fromkeys(keys))
         return Questions(keys, self.ledger.stored(different_keys))
 
-    def reserve(self, charged: Charged, wanted: int) -> Reservation:
-        """Write a debit to the ledger, for as many releases as the budget holds, up to ``wanted``.
+    def reserve(self, charged: Charged, requested: int) -> Reservation:
+        """Write a debit to the ledger, for as many releases as the budget holds.
 
         Args:
             charged: the release: its guarantee, its kind and its mechanism.
-            wanted: the largest number of releases to pay for, at least 1.
+            requested: the largest number of releases to pay for, at least 1.
 
         Returns:
             The reservation of the releases that were paid for, at least one. Its debit is on the
@@ -317,7 +319,7 @@ class LedgerPayer:
         Raises:
             Exhausted: not even one release fits into the budget.
         """
-        debit = self.ledger.debit(self._charge(charged), wanted)
+        debit = self.ledger.debit(self._charge(charged), requested)
         return Reservation(debit.size, debit, self.name)
 
     def find_earlier(self, charged: Charged) -> Reservation | None:
@@ -335,18 +337,19 @@ class LedgerPayer:
     def store_answers(
         self, reservation: Reservation, answers: Mapping[Any, int]
     ) -> Mapping[Any, int]:
-        """Store labels that were drawn in the ledger, and return the labels that are to be given.
+        """Store newly drawn labels in the ledger, and return the labels that are to be released.
 
-        Without a debit there are no new labels: the answers are returned as they are.
+        Without a debit there are no new labels: the answers are returned unchanged.
         """
         if reservation.debit is None:
             return answers
         return self.ledger.answer(reservation.debit, answers)
 
     def account(self, reservation: Reservation, one_by_one: bool = False) -> Account:
-        """Return the statement about the ledger in a claim, as of the reservation's debit.
+        """Return the statement about the ledger that a claim contains.
 
-        Without a debit, it states the ledger at its newest entry.
+        It states the ledger right after the reservation's debit; without a debit, the ledger at its
+        newest entry.
         """
         counts: Counts
         if one_by_one:
@@ -365,7 +368,7 @@ class LedgerPayer:
         )
 
     def _charge(self, charged: Charged) -> Charge:
-        """Return the charge that the ledger's debit records for what is released."""
+        """Return the charge for a release, which the ledger's debit records."""
         table = self.people.table
         return Charge(
             guarantee=charged.guarantee,

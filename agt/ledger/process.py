@@ -435,22 +435,22 @@ class ProcessPayer(NoPayer):
 
     people: HashedPeople = field(kw_only=True)
 
-    def reserve(self, charged: Charged, wanted: int) -> Reservation:
+    def reserve(self, charged: Charged, requested: int) -> Reservation:
         """Count the releases, and warn if this process released about some of the people before.
 
         Args:
             charged: the claim, of which the guarantee is used.
-            wanted: the number of releases, all of which are reserved.
+            requested: the number of releases, all of which are reserved.
 
         Raises:
             PrivacySumError: the releases are refused (``ProcessAccount.add``).
         """
-        total = PROCESS.add(self.people, charged.guarantee, wanted)
-        if total.releases > wanted:
+        total = PROCESS.add(self.people, charged.guarantee, requested)
+        if total.releases > requested:
             warn_user(
                 "privacy losses add up. The releases of this process about some of the same "
                 f"people are {total}; other processes are not counted. To keep the total within a "
                 "budget, give a ledger with ledger=agt.Ledger.open(...)",
                 PrivacySumWarning,
             )
-        return Reservation(wanted)
+        return Reservation(requested)

@@ -65,11 +65,11 @@ def keys_of(salt: bytes, terms: list[object], features: np.ndarray) -> list[byte
 
 @dataclass(frozen=True)
 class Questions:
-    """The queries of one call as questions, with the labels of those answered before.
+    """Queries that must get the same label when repeated, with the labels stored for them before.
 
     Attributes:
         keys: [n], the key of each query's question. Without a ledger it is the range of row
-            numbers, so that each query is a question of its own.
+            numbers, so that each query is a separate question.
         known: the labels of the questions that were answered before, by key.
     """
 
@@ -96,9 +96,9 @@ class Questions:
         return np.fromiter(first_row.values(), dtype=np.int64, count=len(first_row))
 
     def counts(self, labels: np.ndarray) -> dict[str, int]:
-        """Return the numbers of "answered", "stored" and "unanswered" queries, by these names.
+        """Return how many queries are "answered", "stored" and "unanswered", by these names.
 
-        The stored ones, whose question was answered before, are among the answered ones.
+        Stored queries, whose label an earlier release drew, are among the answered queries.
 
         Args:
             labels: [n] the labels of all queries; ``UNANSWERED`` for a query without an answer.
@@ -111,7 +111,8 @@ class Questions:
         """Return the labels of all queries, [n] int64; ``UNANSWERED`` for one without an answer.
 
         Args:
-            answers: the labels of new questions, by key. Known questions keep their label.
+            answers: the newly drawn labels, by the key of the question. Questions in ``known`` have
+                the stored label.
         """
         labels = (self.known.get(key, answers.get(key, UNANSWERED)) for key in self.keys)
         return np.fromiter(labels, dtype=np.int64, count=len(self.keys))

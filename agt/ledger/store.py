@@ -78,24 +78,24 @@ def copy_folder(seconds: float) -> Iterator[Path]:
     Raises:
         AgtError: TMPDIR/agt-UID is another user's, or others can read it.
     """
-    home = Path(gettempdir()) / f"agt-{os.getuid()}"
-    home.mkdir(0o700, exist_ok=True)
-    status = home.lstat()
+    user_folder = Path(gettempdir()) / f"agt-{os.getuid()}"
+    user_folder.mkdir(0o700, exist_ok=True)
+    status = user_folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & ~0o700 != stat.S_IFDIR:
         raise AgtError(
-            f"{home}: other users can read this folder, but agt puts private copies of ledgers "
-            "there: delete the folder, or set TMPDIR to another temporary folder"
+            f"{user_folder}: other users can read this folder, but agt puts private copies of "
+            "ledgers there: delete the folder, or set TMPDIR to another temporary folder"
         )
     with ExitStack() as cleanup:
-        with locked_folder(home, seconds):
-            folder = Path(cleanup.enter_context(TemporaryDirectory(dir=home)))
+        with locked_folder(user_folder, seconds):
+            folder = Path(cleanup.enter_context(TemporaryDirectory(dir=user_folder)))
             lock = Lock(folder / _LOCK)
             lock.acquire()
             cleanup.callback(lock.release)
             # On a file system without locks, a folder in use cannot be told from one left over.
-            for other in home.iterdir() if lock.works else ():
-                if not is_locked(other / _LOCK):
-                    shutil.rmtree(other, ignore_errors=True)
+            for earlier_copy in user_folder.iterdir() if lock.works else ():
+                if not is_locked(earlier_copy / _LOCK):
+                    shutil.rmtree(earlier_copy, ignore_errors=True)
         yield folder
 
 

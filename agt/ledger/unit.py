@@ -71,4 +71,4 @@ class Unit:
         )
 
 
-SINGLE_RECORDS = Unit()  # each record is a unit of its own
+SINGLE_RECORDS = Unit()  # each record is a separate unit

@@ -30,7 +30,7 @@ class CountedTable:
     Attributes:
         name: the table's name, for people.
         unit: the column that says to which unit (such as one customer) a record belongs; None: each
-            record is a unit of its own.
+            record is a separate unit.
         rows: the maximum number of records that one unit may have.
         apart: the data owner declared that the table is about other people than the other ledgers
             of the same folder, although some names of units occur in both.

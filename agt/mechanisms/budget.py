@@ -42,7 +42,7 @@ def _read_amount(value: object) -> Decimal:
     """Return the decimal that a file stores as text; None means infinity.
 
     Args:
-        value: text such as "0.25" or "1E-7", None, or a Decimal, which is returned as it is.
+        value: text such as "0.25" or "1E-7", None, or a Decimal, which is returned unchanged.
 
     Raises:
         ValueError: it is anything else, a number in binary floating point included.
@@ -364,12 +364,12 @@ class Allowance(TotalBudget):
 
 @lru_cache(maxsize=256)
 def eps_so_far(allowance: Allowance, spent: Cost) -> float:
-    """Return the least eps of a budget with this delta that admits what was spent.
+    """Return the least eps of a budget with the same delta that covers all releases so far.
 
     It is for display, and not a privacy guarantee: only the whole budget is guaranteed.
 
     Args:
-        allowance: the budget; delta and its split stay as they are.
+        allowance: the budget; delta and its split stay unchanged.
         spent: the cost of all releases so far.
 
     Returns:
@@ -380,7 +380,7 @@ def eps_so_far(allowance: Allowance, spent: Cost) -> float:
         return 0.0
 
     def holds_spent(eps: float) -> bool:
-        """Return whether a budget of this eps would hold what was spent."""
+        """Return whether a budget of this eps would cover the cost of all releases so far."""
         return replace(allowance, eps=eps).holds(spent)
 
     smallest_eps = 1e-300  # far below any cost, because a budget's eps must be above 0

@@ -40,7 +40,9 @@ _DERIVED = ("proved", "publishable")  # computed from other fields, but stored i
 
 @keyword_schema
 class Claim:
-    """A statement about the privacy of a release, as fields, and as sentences made from them.
+    """What is claimed of a release: its privacy guarantee, for which neighbours, and under what.
+
+    Claims are stored as fields, from which sentences are made.
 
     A release has its claim: ``model.release(x, mechanism).claim``.
 
@@ -147,7 +149,7 @@ class Claim:
             values: what pydantic validates: a dictionary, or the arguments of the constructor.
 
         Returns:
-            The input in the same form; input of any other type is returned as it is.
+            The input in the same form; input of any other type is returned unchanged.
         """
         is_call = isinstance(values, ArgsKwargs)  # the constructor was called, with keywords
         fields_by_name = values.kwargs if is_call else values
@@ -332,7 +334,7 @@ def budget_warnings(eps: float, delta: float, size: float | None) -> list[str]:
 
 
 def read_claim(content: bytes) -> Claim:
-    """Return the claim that a file contains.
+    """Return the claim (the statement of a release's privacy guarantee) that a file contains.
 
     Args:
         content: the bytes of claim.json.
@@ -353,9 +355,10 @@ def read_claim(content: bytes) -> Claim:
 
 
 def _check_numbers(claim: Claim) -> None:
-    """Raise ConfigError if a claim says more than its guarantee and its budget prove.
+    """Raise ConfigError if a release's claim promises more privacy than its guarantee proves.
 
-    The totals and curves of the claim are compared with those that this machine computes. A claim
+    The totals and curves of the claim are compared with those that this machine computes from the
+    guarantee and the ledger's budget. A claim
     whose number of answers was not fixed may have neither.
     """
     releases = claim.releases

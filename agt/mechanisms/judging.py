@@ -39,10 +39,10 @@ def judge_claim(
     output: Output = Output.LABELS,
     noisy: bool = False,
 ) -> Claim:
-    """Return the claim of a release that no ledger counts yet, or refuse the release.
+    """Return the claim (the privacy guarantee) that a release may make, or refuse the release.
 
     Args:
-        conditions: a to g, the assumptions of the privacy proof (docs/reference.md, section 3), as
+        conditions: the seven assumptions of the privacy proof (docs/reference.md, section 3), as
             assessed for the model that is released from.
         relation: the neighbour relation, with the largest number of rows of one unit.
         mechanism: the mechanism that draws the release.

@@ -4,7 +4,7 @@
     labelling.claim.lines()                            what is guaranteed of each label
     labelling.labels(features, SystemRandomness())     [n] labels; each spends the guarantee
 
-Each label is a release of its own; composition.py adds their guarantees up. agt/release.py ensures
+Each label is a separate release; composition.py adds their guarantees up. agt/release.py ensures
 that labels are paid for before they are drawn.
 """
 
@@ -237,7 +237,7 @@ class Labelling(AnyLabelling):
         return self.mechanism.release(prediction, evidence, randomness, self.model.max_distance)
 
     def published(self, labels: np.ndarray) -> np.ndarray:
-        """Return the drawn labels [n] themselves, which are published as they are."""
+        """Return the drawn labels [n] themselves, which are published unchanged."""
         return labels
 
     def evidence(

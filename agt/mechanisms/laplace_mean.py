@@ -131,10 +131,10 @@ class LaplaceMean(LaplaceMeanSettings):
                 clipped into it, as labels are.
         """
         target = model.target
-        inside = np.clip(numbers, target.low, target.high)
+        clipped = np.clip(numbers, target.low, target.high)
         rmse_as_share = self.expected_rmse(
             means=(answers - target.low) / target.width,
-            numbers=(inside - target.low) / target.width,
+            numbers=(clipped - target.low) / target.width,
             members=model.settings.ensemble.members,
             touches=model.members_per_edit,
         )
@@ -166,7 +166,8 @@ class NumberLabelling(AnyLabelling):
         Args:
             model: the model that answers.
             mechanism: draws the answers.
-            conditions: a to g, the assumptions of the proof, as assessed; None: the model's own.
+            conditions: the seven assumptions of the privacy proof (docs/reference.md, section 3),
+                as assessed; None: the model's own.
             accounting: "rigorous" refuses where a required condition does not hold.
             counting: not read by the mechanism; only "distance" is accepted.
 

@@ -25,7 +25,7 @@ from agt.numeric import Draw, Randomness, draw_observably
 from agt.release_settings import Need
 from agt.settings import keyword_schema, validate
 
-# Larger evidence counts as this much, so that tables are finite. The evidence of neighbouring
+# Larger evidence is replaced by it, so that tables are finite. The evidence of neighbouring
 # datasets still differs by at most 1.
 MAX_DISTANCE = 2**16
 
@@ -69,7 +69,7 @@ class Mechanism(LabelSettings):
     that meets the guarantee exactly; a formula is only what the table aims at.
 
     A subclass defines ``name``, the parameters of its guarantee and ``_flip``, the formula of the
-    flip probability. Defining a subclass with a ``name`` of its own registers it.
+    flip probability. Defining a subclass with its own ``name`` registers it.
 
     Attributes:
         classes: C, the number of labels.
@@ -94,7 +94,7 @@ class Mechanism(LabelSettings):
     spends: ClassVar[GuaranteeKind] = PureDP
 
     def __init_subclass__(cls) -> None:
-        """Register a subclass that has a ``name`` of its own, when it is defined."""
+        """Register a subclass that has its own ``name``, when it is defined."""
         super().__init_subclass__()
         register(cls, MECHANISMS)
 
@@ -196,7 +196,7 @@ class Mechanism(LabelSettings):
             predictions: [n] integers in 0..C-1, the nominal labels (those of the trained model).
             distances: [n] integers >= 0, the evidence that each label is stable.
             source: SystemRandomness for a private release; any other source makes a simulation.
-            max_evidence: a public upper bound on the evidence; larger evidence counts as this much.
+            max_evidence: a public upper bound on the evidence; larger evidence is replaced by it.
                 With it, array operations and their shapes do not depend on labels and evidence.
                 None: the largest evidence of the call takes its place, and the running time may
                 reveal it.

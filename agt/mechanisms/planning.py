@@ -106,11 +106,11 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def constant_score(self) -> float:
-        """The best score of answering all queries alike, whatever they are."""
+        """The best score of a constant answer (the same answer to every query)."""
 
     @property
     def is_useful(self) -> bool:
-        """Whether the model's own answers are better than a constant answer, or perfect."""
+        """Whether the model's answers without noise score above a constant answer, or perfectly."""
         return self.is_worthwhile(self.nominal_score)
 
     @abstractmethod
@@ -124,7 +124,7 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def score_limit(self) -> float:
-        """The worst score for which advice says "as good" as the model's own answers."""
+        """The limit of the scores that advice calls "as good" as the answers without noise."""
 
     def is_almost_nominal(self, score: float) -> bool:
         """Return whether a score is at least as good as ``score_limit``."""

@@ -243,7 +243,7 @@ class Statistics:
         """Return the weights [C, d] of ridge regression on noisy sums.
 
         It reads no record, so it is post-processing: it spends no privacy budget. Negative
-        eigenvalues of the noisy G, which only noise can cause, count as 0.
+        eigenvalues of the noisy G, which only noise can cause, are replaced by 0.
 
         Args:
             noises: the standard deviations of the noise on the sums, which the ridge's strength

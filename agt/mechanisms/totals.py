@@ -10,7 +10,9 @@ from agt.messages import Message
 
 
 def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
-    """Return a copy of a claim that covers a number of labels, with their total privacy loss.
+    """Return the claim of several labels with their total privacy loss, given the claim of one.
+
+    A claim states the privacy guarantee of a release.
 
     Args:
         claim: the claim of one label.
@@ -18,7 +20,7 @@ def claim_of_labels(claim: Claim, queries: int, delta: float) -> Claim:
         delta: the delta of the total; 0: the user gave none, and one is chosen.
 
     Raises:
-        ConfigError: the sum of the labels' own deltas is at least ``delta``.
+        ConfigError: the deltas of the single labels add up to at least ``delta``.
     """
     totals = totals_of_labels(claim.guarantee, queries, delta)
     return replace(claim, releases=queries, answers=queries, totals=totals)
@@ -37,7 +39,7 @@ def totals_of_labels(guarantee: Guarantee, queries: int, delta: float) -> tuple[
         ``delta``. For other labels only the total at ``delta``.
 
     Raises:
-        ConfigError: the sum of the labels' own deltas is at least ``delta``.
+        ConfigError: the deltas of the single labels add up to at least ``delta``.
     """
     own_deltas = 0.0
     if isinstance(guarantee, ApproximateDP):

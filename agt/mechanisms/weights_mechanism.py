@@ -292,7 +292,7 @@ class WeightsMechanism(WeightsSettings):
             )
         # Training an ensemble of votes does not check the records against the plan of its separate
         # head, so they are checked here.
-        if train.units_named:  # else each record is a unit of its own, and ids do not repeat
+        if train.units_named:  # else each record is a separate unit, and ids do not repeat
             check_unit_rows(units, unit_rows)
         plan_of_one_epoch = replace(head.plan, epochs=1)  # so that each record is in one batch
         return np.concatenate(list(plan_of_one_epoch.batches(units)))

@@ -38,7 +38,10 @@ from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noi
 from agt.training.setup import TrainingSetup
 
 GIVEN_THE_DRAW = proved("given_the_draw")
-"""The fact that bounds hold for neighbours trained with the same draw of noise (condition d)."""
+"""The fact that bounds hold only for neighbours that are trained with the same draw of noise.
+
+It limits condition d of a privacy guarantee (bounds of neighbours are nested).
+"""
 QUERY_BLOCK_ROWS = 8192  # queries whose outputs are computed at once
 T = TypeVar("T")
 
@@ -287,7 +290,8 @@ def assess_boxes(
         choices: the fact that says what data the settings were chosen on.
 
     Returns:
-        Conditions a to g in this order, each with the facts for or against it.
+        The seven conditions in the order of docs/method.md (a to g), each with the facts for or
+        against it.
     """
     facts = box_facts(setup.relation, setup.kgrid, setup.training.product, setup.training.dtype)
     return assess(
@@ -343,7 +347,8 @@ def assess_problem(problem: Problem, plan: BatchPlan | None = None) -> tuple[Con
             A member of an ensemble needs a plan of its own, for its part of the records.
 
     Returns:
-        Conditions a to g in this order, each with the facts for or against it.
+        The seven conditions in the order of docs/method.md (a to g), each with the facts for or
+        against it.
     """
     settings = problem.settings
     if plan is None:

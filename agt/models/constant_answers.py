@@ -27,7 +27,7 @@ On scikit-learn's sets with features divided by their largest value, the middle 
 from 0.96 on (docs/recipe.md), and hardly at 0.83 (digits).
 """
 SIGN_TEST_LEVEL = 0.05
-"""Below this p-value, a difference between two models counts as significant."""
+"""Below this p-value, a difference between two models is called significant."""
 
 
 def advantage_over_constant(prediction: np.ndarray, labels: np.ndarray) -> int:
@@ -69,16 +69,18 @@ def sign_test(first_is_right: np.ndarray, second_is_right: np.ndarray) -> float:
 
 
 def is_nearly_constant(prediction: np.ndarray, labels: np.ndarray | None) -> bool:
-    """Return whether (nearly) all answers are the same class, and the others are of little use.
+    """Return whether a model (nearly) always predicts one class, without much use of the others.
 
-    | answers                                                     | result |
+    | predictions                                                 | result |
     |-------------------------------------------------------------|--------|
     | fewer than ``MINIMUM_RECORDS``                              | False  |
-    | more than 1 % differ from the most frequent answer          | False  |
+    | more than 1 % differ from the most frequent class           | False  |
     | no labels, and at most 1 % differ                           | True   |
-    | not significantly better than the most frequent class       | True   |
-    | better, but at most a fifth of the other classes is found   | True   |
-    | better, and a rare class is found                           | False  |
+    | not significantly more accurate than the majority class     | True   |
+    | more accurate, but with few predictions of other classes    | True   |
+    | more accurate, with enough predictions of other classes     | False  |
+
+    Few predictions of other classes are fewer than ``FOUND_SHARE`` of the records of other classes.
 
     Args:
         prediction: [n] class indices, the model's answers.
@@ -93,8 +95,8 @@ def is_nearly_constant(prediction: np.ndarray, labels: np.ndarray | None) -> boo
     if labels is None:
         return True
     other_records = count - int(np.bincount(labels).max())
-    finds_few = exceptions < FOUND_SHARE * other_records
-    return finds_few or advantage_over_constant(prediction, labels) < 1
+    rarely_predicts_others = exceptions < FOUND_SHARE * other_records
+    return rarely_predicts_others or advantage_over_constant(prediction, labels) < 1
 
 
 def mean_cosine(features: np.ndarray) -> float:

@@ -75,7 +75,8 @@ def describe_dataset(problem: Problem) -> dict[str, Any]:
         "declared_size": dataset.declared_size,  # a public number of records, or None
         # The exact number of records is private, so it is stored only if no size was declared.
         "records": None if dataset.declared_size is not None else problem.member_record_counts,
-        # Evidence for conditions b, e and c of a guarantee (docs/method.md).
+        # Evidence for three conditions of a privacy guarantee (docs/method.md): each record is
+        # processed by itself (b), preprocessing is public (e), constants are public (c).
         "selection": asdict(dataset.selection),
         "preprocessing": asdict(dataset.preprocessing),
         "size": None if dataset.size is None else asdict(dataset.size),
@@ -156,7 +157,7 @@ def read_dataset(
         records = tuple(records)
     _check_size(node["declared_size"], records)
     no_records = query_records(np.empty((0, *node["shape"])))
-    # Without records, units count as named if they are another array object than the ids.
+    # Without records, units are taken as named if they are another array object than the ids.
     if node.get("units") is True:
         no_records = replace(no_records, units=no_records.ids.copy())
     size = node["size"]

@@ -134,9 +134,10 @@ class EnsembleModel(Model):
         """The seven conditions of a privacy guarantee, each with the evidence for or against it.
 
         They are conditions a to g of docs/method.md, in this order: those of the first member, with
-        facts about the vote added to conditions b and c.
+        facts about the vote added to condition b (each record is processed by itself) and
+        condition c (all constants are public).
         """
-        # Condition b (records are selected independently): which member a record trains depends on
+        # Condition b (each record is processed by itself): which member a record trains depends on
         # the record's own id only.
         in_shards = shards_fact(len(self.members), self.members_per_edit)
         vote_facts: dict[str, tuple[Fact, ...]] = {"b": (in_shards,)}
@@ -381,10 +382,10 @@ def vote_certificates(
 
     Args:
         members: each member's certificates of the same n queries, at least one member.
-        single_edit_members: each member's certificates where a replaced record counts as two edits,
-            a removal and an addition (Lemma 5 of docs/proofs/votes.md: the vote may use these,
-            because both edits can fall into different members' data). A member that cannot count
-            them has its entry of ``members`` here.
+        single_edit_members: each member's certificates where a replaced record is counted as two
+            edits, a removal and an addition (Lemma 5 of docs/proofs/votes.md: the vote may use
+            these, because both edits can fall into different members' data). A member that cannot
+            count them has its entry of ``members`` here.
         classes: the number of classes.
     """
     relation = members[0].relation

@@ -351,7 +351,7 @@ class CustomNetwork:
 def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
     """Return a clause about the first layer that cannot take the output before it, or None.
 
-    One made-up record of zeros goes through the layers, up to the first one without a bound rule.
+    One synthetic record of zeros goes through the layers, up to the first one without a bound rule.
 
     Args:
         network: the network.
@@ -622,7 +622,7 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             raise ConfigError(f"model: the parameter {name} must consist of real numbers")
     # Two parameters share memory if they begin at the same address. On PyTorch's meta device, on
     # which agt verify builds models, parameters have no memory, and all addresses are 0.
-    addresses = [each.data_ptr() for each in network.parameters() if not each.is_meta]
+    addresses = [tensor.data_ptr() for tensor in network.parameters() if not tensor.is_meta]
     if len(set(addresses)) < len(addresses):
         raise ConfigError(
             "model: two parameters share memory, but training would change them separately. "

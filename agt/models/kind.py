@@ -1,7 +1,7 @@
 """The base class of the kinds of certificate, with everything that differs from kind to kind.
 
 A kind of certificate is a way to train a model together with a proof of how many edits of the data
-its answers withstand. It is one class in a file of its own, listed in ``agt.models.kinds``. Its
+its answers withstand. It is one class in a separate file, listed in ``agt.models.kinds``. Its
 fields are the settings that users give with ``certificate=NAME``. The rest of the code calls its
 methods, and never compares names or classes of kinds.
 """

@@ -176,12 +176,15 @@ class LinearModel(ClosedFormModel):
         return self._assess(constants, movement)
 
     def _assess(self, constants: Fact, movement: Fact) -> tuple[Condition, ...]:
-        """Return the conditions a to g of a privacy claim, each with the facts it rests on.
+        """Return the seven conditions of a privacy guarantee, each with its evidence.
+
+        They are conditions a to g of docs/method.md, in this order.
 
         Args:
-            constants: the fact for condition c: the public constants that training was given.
-            movement: the fact for condition d: why one record moves the head by at most the
-                sensitivity.
+            constants: the fact which public constants training was given (for condition c: all
+                constants are public).
+            movement: the fact why one record moves the head by at most the sensitivity (for
+                condition d: one edit moves bounds by at most one step of k).
         """
         problem = self.problem
         sensitivity = self.trained.sensitivity

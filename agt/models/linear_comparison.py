@@ -80,14 +80,14 @@ def compare_with_linear_classifier(
             it is favoured.
 
     Returns:
-        None if the model is not a single network for classes, without noise of its own; if there
+        None if the model is not a single network for classes, without noise from training; if there
         are too few records; or if several processes share the training.
     """
     settings = model.problem.settings
     is_network = not settings.certificate.covers_every_k and not settings.model.linear
     has_other_answers = settings.noise is not None or settings.ensemble.members > 1
-    few = min(len(queries), len(training)) < MINIMUM_RECORDS
-    if not is_network or has_other_answers or few or group().size > 1:
+    has_few_records = min(len(queries), len(training)) < MINIMUM_RECORDS
+    if not is_network or has_other_answers or has_few_records or group().size > 1:
         return None
     chosen = training.take(sample_rows(training, MAX_TRAINING_RECORDS))
     indicators = np.eye(model.problem.classes)[chosen.labels]

@@ -38,7 +38,10 @@ from agt.training.sensitivity import LinearLoss, Sensitivity
 from agt.training.settings import EnsembleConfig
 
 STEP_NAME = "a record moves each sum by at most 1"
-"""The name of condition d for a release from sums, among ``CONDITION_NAMES``."""
+"""The name of condition d (one edit moves bounds by at most one step of k) where sums are released.
+
+``CONDITION_NAMES`` lists it.
+"""
 # Nothing bounds how far one record moves weights that no training computes.
 _UNBOUNDED = Sensitivity(
     rho=math.inf, rounding=0.0, radius=math.inf, rate_limit=None, records_per_edit=1
@@ -134,12 +137,19 @@ class NumberHead(LinearModel):
         settings = self.settings
         stated = stated_constants(self.plan, "sums_stated")
         evidence_of = {
+            # sums are bounded for every k
             "a": evidence(proved("sums_need_no_grid")),
+            # each record is processed by itself
             "b": dataset.selection.with_facts(proved("batches_by_hash")),
+            # all constants are public
             "c": constants_evidence(dataset, settings.training, self.plan, stated),
+            # one edit moves each sum by a bounded amount
             "d": evidence(proved("sums_bounded", rows=settings.relation.unit_rows)),
+            # preprocessing and settings are public
             "e": dataset.preprocessing.with_facts(*self.features.facts, settings.choices),
+            # no rounding error is left out
             "f": evidence(proved("sums_exact")),
+            # if D' is a neighbour of D, then D is one of D'
             "g": evidence(symmetric_fact(settings.relation)),
         }
         return conditions_from(evidence_of, STEP_NAME)

@@ -69,7 +69,7 @@ class OwnVotesModel(Votes):
     Formal guarantees
         * The first votes on a query are stored and returned ever after. So they depend only on the
           members, and each on its member's shard if the learner is deterministic, as the user
-          declares (condition b of a privacy claim).
+          declares (for condition b of a privacy guarantee: each record is processed by itself).
         * Votes are stored under the SHA-256 of all features of a query, so that a query gets its
           own votes, unless two queries collide under SHA-256.
         * Which queries a model without members refuses depends on the queries that were asked, and
@@ -125,8 +125,8 @@ class OwnVotesModel(Votes):
             checkpoints: not used.
 
         Raises:
-            ConfigError: the learner is not available in this process, or fails on made-up rows; or
-                a unit has more rows than ``relation.unit_rows``.
+            ConfigError: the learner is not available in this process, or fails on synthetic rows;
+                or a unit has more rows than ``relation.unit_rows``.
             UnsoundError: a member that was trained again gives other labels.
         """
         records = problem.dataset.train
@@ -137,14 +137,14 @@ class OwnVotesModel(Votes):
         unused_learner = copy_for_fresh_process(learner)
         features_of_no_rows = untrained.phi(records.features[:0])
         width = features_of_no_rows.shape[1]
-        # An error on made-up rows depends on no record, so it may stop the training here.
+        # An error on synthetic rows depends on no record, so it may stop the training here.
         untrained._check_learner(learner, width)
         model = untrained.retrained(records, on_progress, checkpoints)
         model._check_retrained_members(unused_learner, records)
         return model
 
     def _check_learner(self, learner: Learner, width: int) -> None:
-        """Raise ConfigError if the learner fails on made-up rows, which depend on no record.
+        """Raise ConfigError if the learner fails on synthetic rows, which depend on no record.
 
         Args:
             learner: trains the members.
@@ -177,7 +177,7 @@ class OwnVotesModel(Votes):
         evenly_spaced = np.linspace(0, len(records) - 1, query_count)
         queries = records.take(evenly_spaced.astype(np.int64))
         phi = self.phi(queries.features)
-        earlier_labels = self._ask_members(phi, indices)
+        earlier_labels = self._compute_member_labels(phi, indices)
         check_retrained(unused_learner, shards, phi, earlier_labels)
 
     def retrained(
@@ -246,7 +246,7 @@ class OwnVotesModel(Votes):
         seed = member_seed(self.settings.ensemble.key, member)
         return Shard(self.phi(records.features), records.labels, seed)
 
-    def _ask_members(self, phi: np.ndarray, indices: Sequence[int]) -> np.ndarray:
+    def _compute_member_labels(self, phi: np.ndarray, indices: Sequence[int]) -> np.ndarray:
         """Compute the labels of queries by some members, [len(indices), n] int16.
 
         Stored votes are neither read nor changed.
@@ -359,7 +359,7 @@ class OwnVotesModel(Votes):
         if new:
             new_digests = [digests[query] for query in new]
             all_members = range(self.settings.ensemble.members)
-            votes = self._ask_members(phi[new], all_members).T  # [new queries, T]
+            votes = self._compute_member_labels(phi[new], all_members).T  # [new queries, T]
             self.ballots.update(zip(new_digests, votes, strict=True))
         return self._stored_votes(digests)
 
@@ -499,7 +499,7 @@ class OwnNumberVotesModel(NumberVotes, OwnVotesModel):
         return LATTICE_STEPS
 
     def _check_learner(self, learner: Learner, width: int) -> None:
-        """Raise ConfigError if the learner gives no finite numbers on made-up rows."""
+        """Raise ConfigError if the learner gives no finite numbers on synthetic rows."""
         learner.try_on_random_rows(width, 0, self.target)
 
     def _shard(self, member: int, records: Records) -> Shard:
@@ -551,8 +551,8 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
         Raises:
             ConfigError: the object has neither ``fit`` and ``predict``, nor can it be called.
         """
-        own = Learner.wrap(learner)
-        return replace(self, learner=own.description), own
+        wrapped = Learner.wrap(learner)
+        return replace(self, learner=wrapped.description), wrapped
 
     def import_learner(self) -> Learner:
         """Import and return the learner that the settings name.
@@ -576,8 +576,8 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
             checkpoints: not used.
 
         Raises:
-            ConfigError: the learner is not available in this process, or fails on made-up rows; or
-                a unit has more rows than ``relation.unit_rows``.
+            ConfigError: the learner is not available in this process, or fails on synthetic rows;
+                or a unit has more rows than ``relation.unit_rows``.
             UnsoundError: a member that was trained again gives other labels.
         """
         return _model_class(problem).fit(self, problem, on_progress, checkpoints)

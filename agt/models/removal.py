@@ -483,8 +483,11 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         They are those of every minimiser, and the loss and the clip level: this kind has its own
         loss, and clamps no gradient.
         """
-        own: Mapping[str, UnreadReason] = {"training.loss": "own loss", "training.clip": "no clamp"}
-        return {**super().unread_settings, **UNREAD_OF_MINIMISERS, **own}
+        of_removal: Mapping[str, UnreadReason] = {
+            "training.loss": "own loss",
+            "training.clip": "no clamp",
+        }
+        return {**super().unread_settings, **UNREAD_OF_MINIMISERS, **of_removal}
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:

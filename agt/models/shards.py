@@ -2,7 +2,7 @@
 
 | file | of |
 |---|---|
-| shard.json | the folder of one member, of an ensemble whose members are models of their own |
+| shard.json | the folder of one member, of an ensemble whose members are separate models |
 | shards.json | the folder of a model that has all its members in one file |
 
 docs/proofs/sisa.md says what the records are for. They hold digests of private records, so they

@@ -71,12 +71,13 @@ class StabilityKind(StabilityConfig, LinearKind):
         return train_linear(setup, records, self.average, on_progress, checkpoints)
 
     def step_facts(self, trained: LinearTrained) -> tuple[Fact, Fact]:
-        """Return the facts for conditions c and d of a privacy claim about a trained head.
+        """Return the facts about a trained linear head for two conditions of a privacy guarantee.
 
         Returns:
-            That the number of steps is a public constant (condition c), and that no step increases
-            the distance between the weights of two runs, because every learning rate is below the
-            limit (condition d).
+            That the number of steps is a public constant (condition c: all constants are public),
+            and that no step increases the distance between the weights of two runs, because every
+            learning rate is below the limit (condition d: one edit moves bounds by at most one
+            step of k).
         """
         # The codes ("steps_stated", ...) name the sentences that reports show for these facts.
         steps = trained.plan.steps

@@ -761,8 +761,8 @@ class VotesKind(VotesConfig, VotingKind):
         if isinstance(learner, str):
             # Validation by ``schema`` refuses unknown names.
             return replace(self, learner=learner), None  # type: ignore[arg-type]
-        own = Learner.wrap(learner)
-        return OwnVotesKind(features=self.features, learner=own.description), own
+        wrapped = Learner.wrap(learner)
+        return OwnVotesKind(features=self.features, learner=wrapped.description), wrapped
 
     def fit(
         self,

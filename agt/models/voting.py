@@ -337,7 +337,7 @@ class Votes(ClosedFormModel):
         if size is None:
             return ()
         fact = dataset.size
-        if fact is None:  # the dataset has no evidence of its own for the declared size
+        if fact is None:  # the dataset has no separate evidence for the declared size
             fact = declared("size_public", size=size, setting="dataset.declared_size")
         return (fact,)
 

@@ -1,4 +1,4 @@
-"""The relation flip: up to k labels change, and features stay as they are."""
+"""The relation flip: up to k labels change, and features stay unchanged."""
 
 from typing import TYPE_CHECKING, NoReturn
 
@@ -114,8 +114,8 @@ class Flip(Relation):
 
         A removed or added record moves the sum of the loss's derivatives by at most C. Between two
         labels the derivatives of a record differ by at most C if C is at least 1, so a changed
-        label counts as one record. Derivatives that are clipped to a smaller C differ by at most 2
-        C, so it counts as two records, one removed and one added (Lemma 3 of
+        label is bounded like one record. Derivatives that are clipped to a smaller C differ by at
+        most 2 C, so it is bounded like two records, one removed and one added (Lemma 3 of
         docs/proofs/sensitivity.md).
 
         Args:

@@ -127,7 +127,7 @@ class MeanRelation(Relation):
         """Return bounds on the mean gradient of every batch that k edits can make of this one.
 
         Args:
-            sums: the sums of bounds over the batch as it is, in quanta of gamma / 2^30.
+            sums: the sums of bounds over the batch without edits, in quanta of gamma / 2^30.
             rows: [K] int64, r for each k: the number of records of the batch that k edits can
                 remove.
             batch: b, the number of records of the batch.
@@ -153,7 +153,7 @@ class MeanRelation(Relation):
     def nominal_direction(
         self, total: "Tensor", batch: int, normalizer: float, clip: float
     ) -> "Tensor":
-        """Return the mean gradient of the batch as it is, or 0 for a batch of no records.
+        """Return the mean gradient of the batch without edits, or 0 for a batch of no records.
 
         Args:
             total: [...] int64, the sum of the records' clipped gradients, in quanta.

@@ -126,7 +126,7 @@ class Perturb(Relation):
             features: [n, ...], the features of the records as they are.
             ks: K, the number of distances k for which bounds are computed at once.
             radius: the largest change of each feature.
-            product: the name of the interval product, as in ``TrainingConfig.product``.
+            product: "exact" or "rump", how two intervals are multiplied.
 
         Yields:
             For each parameter (bounds on the gradients at the given features, the deviations to
@@ -135,8 +135,8 @@ class Perturb(Relation):
         assert radius is not None  # RelationConfig refuses this relation without a radius
         unmoved_gradients = bounds_of(features)
         moved_gradients = bounds_of(bound_moved_features(features, radius, ks))
-        for unmoved, moved in zip(unmoved_gradients, moved_gradients, strict=True):
-            yield unmoved, encode_deviations(unmoved, moved, product)
+        for given_bounds, moved_bounds in zip(unmoved_gradients, moved_gradients, strict=True):
+            yield given_bounds, encode_deviations(given_bounds, moved_bounds, product)
 
     def decode_selected_sums(
         self, greatest_lower: "Tensor", least_upper: "Tensor", counts: "Tensor"
@@ -189,19 +189,22 @@ def bound_moved_features(features: "Tensor", radius: float, ks: int) -> "Interva
     return Interval(lower.expand(shape), upper.expand(shape))
 
 
-def encode_deviations(unmoved: "Gradient", moved: "Gradient", product: str) -> Iterator["Gradient"]:
-    """Yield, encoded, how far gradient bounds for moved features exceed those for given features.
+def encode_deviations(
+    given_bounds: "Gradient", moved_bounds: "Gradient", product: str
+) -> Iterator["Gradient"]:
+    """Yield integer codes of how far gradient bounds widen when features may move.
 
-    A lower deviation is how far the lower bound falls below the unmoved one, an upper deviation how
-    far the upper bound rises above it. Each is halved and rounded up to a whole number v of quanta,
-    from 0 to Q = 2^30. A selection takes the greatest lower and the least upper values. So that it
-    takes the largest deviations on both sides, v is encoded as v - Q below and as Q - v above.
-    ``decode_deviations`` undoes the code.
+    A lower deviation is how far the lower bound falls below the bound at the given features, an
+    upper deviation how far the upper bound rises above it. Each is halved and rounded up to a
+    whole number v of quanta, from 0 to Q = 2^30. A selection takes the greatest lower and the
+    least upper values. So that it takes the largest deviations on both sides, v is encoded as v -
+    Q below and as Q - v above. ``decode_deviations`` undoes the code.
 
     Args:
-        unmoved: bounds on the records' gradients at the given features, for one parameter.
-        moved: bounds on the same gradients, over all features in each record's ball.
-        product: the name of the interval product, as in ``TrainingConfig.product``.
+        given_bounds: bounds on the records' gradients at the given features, for one parameter.
+        moved_bounds: bounds on the same gradients, over all features within the radius of each
+            record's given features.
+        product: "exact" or "rump", how two intervals are multiplied.
 
     Yields:
         Encoded deviations [K, block of records, scalars of the parameter], in several blocks in
@@ -211,15 +214,19 @@ def encode_deviations(unmoved: "Gradient", moved: "Gradient", product: str) -> I
     from agt.bounds.layer_rule import Gradient
     from agt.kernels.reference import gradient_bounds_in_blocks
 
-    unmoved_chunks = gradient_bounds_in_blocks(unmoved.left_factor, unmoved.right_factor, product)
-    moved_chunks = gradient_bounds_in_blocks(moved.left_factor, moved.right_factor, product)
-    for inner, outer in zip(unmoved_chunks, moved_chunks, strict=True):
-        # Lemma 8 of docs/proofs/relations.md: with the bounds [l, u] of a record as it is and
-        # [l', u'] of a moved one, max(l - l', 0) below and max(u' - u, 0) above.
+    given_blocks = gradient_bounds_in_blocks(
+        given_bounds.left_factor, given_bounds.right_factor, product
+    )
+    moved_blocks = gradient_bounds_in_blocks(
+        moved_bounds.left_factor, moved_bounds.right_factor, product
+    )
+    for inner, outer in zip(given_blocks, moved_blocks, strict=True):
+        # Lemma 8 of docs/proofs/relations.md: with the bounds [l, u] at a record's given
+        # features and [l', u'] over moved features, max(l - l', 0) below and max(u' - u, 0) above.
         below = _in_pairs_of_quanta(inner.lower - outer.lower)
         above = _in_pairs_of_quanta(outer.upper - inner.upper)
         encoded = Interval(below - QUANTA, QUANTA - above)
-        yield Gradient(unmoved.parameter, encoded, None)
+        yield Gradient(given_bounds.parameter, encoded, None)
 
 
 def _in_pairs_of_quanta(deviations: "Tensor") -> "Tensor":

@@ -233,7 +233,8 @@ class Relation:
 
         Args:
             unit_rows: the public cap on how many records one unit has.
-            radius: the same as for ``describe_neighbours``.
+            radius: the distance by which features may move, for a relation that moves them; None:
+                the text says "a public radius".
         """
         return self.counted_template.format(
             units=_units_text(unit_rows), radius=_radius_text(radius)
@@ -340,7 +341,7 @@ class Relation:
         Raises:
             ConfigError: ids are made without labels.
         """
-        # Records with equal content are numbered to tell them apart. Without labels, records with
+        # Records with equal content are numbered to distinguish them. Without labels, records with
         # equal features and different labels share these numbers, so removing one of them would
         # pass its id on to another.
         if label_free:
@@ -512,10 +513,10 @@ class Relation:
             features: [n, ...], the features of the records.
             ks: K, the number of distances k for which bounds are computed at once.
             radius: the largest change of each feature; None unless edits change features.
-            product: the name of the interval product, as in ``TrainingConfig.product``.
+            product: "exact" or "rump", how two intervals are multiplied.
 
         Yields:
-            For each parameter (bounds on the gradients of the records as they are, the values to
+            For each parameter (bounds on the gradients of the records without edits, the values to
             select from). The values are these bounds themselves, unless a subclass encodes others.
         """
         for gradient in bounds_of(features):
@@ -550,7 +551,7 @@ class Relation:
         nothing, this term also covers removed records, since its r counts both together.
 
         Args:
-            sums: the sums of bounds over the batch as it is.
+            sums: the sums of bounds over the batch without edits.
             rows: [K, 1, ...] int64, r for each k: the number of records that k edits can remove, or
                 add.
 
@@ -580,7 +581,7 @@ class Relation:
         integers, in quanta of gamma / 2^30.
 
         Args:
-            sums: the sums of bounds over the batch as it is.
+            sums: the sums of bounds over the batch without edits.
             rows: [K] int64, r for each k: the number of records that k edits can remove, or add.
             batch: b, the number of records of the batch; not used by the base class.
             normalizer: B, the public constant that sums are divided by.
@@ -600,7 +601,7 @@ class Relation:
     def nominal_direction(
         self, total: "Tensor", batch: int, normalizer: float, clip: float
     ) -> "Tensor":
-        """Return the descent direction of the batch as it is, its sum of gradients divided by B.
+        """Return the descent direction of the batch without edits: its gradient sum divided by B.
 
         Args:
             total: [...] int64, the sum of the records' clipped gradients, in quanta of

@@ -224,9 +224,9 @@ class Folder:
 
     def names(self, folder: str) -> set[str]:
         """Return the listed files of a subfolder, by their paths in it."""
-        inside = f"{self._listed_name(folder)}/"
+        prefix = f"{self._listed_name(folder)}/"
         return {
-            name.removeprefix(inside) for name in self.manifest.files if name.startswith(inside)
+            name.removeprefix(prefix) for name in self.manifest.files if name.startswith(prefix)
         }
 
     def holds(self, name: str) -> bool:

@@ -16,7 +16,7 @@ MAX_NAMES_COMPARED = 2_000
 def expand_home(path: Path) -> Path:
     """Return ``path`` with ``~`` replaced by the home directory.
 
-    ``~name`` stays as it is if no user has that name.
+    ``~name`` stays unchanged if no user has that name.
     """
     return Path(os.path.expanduser(path))
 

@@ -35,7 +35,8 @@ def unseal(raw: bytes, canonical: bool = False) -> dict[str, Any]:
 
     Args:
         raw: the bytes of the file.
-        canonical: the form, as in ``seal``.
+        canonical: True: the file has sorted keys, and the checksum as ``seal``; False: keys in
+            their own order, and the checksum as ``sha256`` at the end.
 
     Raises:
         ValueError: these are not, to the last byte, what ``seal`` makes of the content.

@@ -98,7 +98,7 @@ def _yaml_loader() -> tuple[Any, Any]:
 
 
 def _check_events(events: Iterator[Any]) -> None:
-    """Refuse a YAML text with what no record has, before a reader makes objects of it.
+    """Refuse a YAML text with features that agt never writes, before objects are made of it.
 
     Args:
         events: the events of PyYAML's parser.

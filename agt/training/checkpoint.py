@@ -593,7 +593,7 @@ def read_safetensors_header(content: bytes) -> dict[str, str]:
 
 
 def independent_copies(tensors: Tensors) -> Tensors:
-    """Return contiguous copies of tensors on the CPU, each in memory of its own.
+    """Return contiguous copies of tensors on the CPU, each in separate memory.
 
     PyTorch allocates the memory, so the copies are aligned as any tensor of a training is. A matrix
     product may round differently at an address of another alignment, and a resumed training must

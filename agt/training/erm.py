@@ -146,7 +146,7 @@ def train_erm(
     loss = setting.loss
     plan = replace(setting.plan, epochs=1)
     strength = setup.training.weight_decay
-    if records.units_named:  # else each record is a unit of its own, and ids do not repeat
+    if records.units_named:  # else each record is a separate unit, and ids do not repeat
         check_unit_rows(records.units, setup.relation.unit_rows)
     sensitivity = erm_sensitivity(setting, tolerance)
     # The exact gradient's norm may exceed the computed one by the rounding error, so the computed

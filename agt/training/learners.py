@@ -117,10 +117,10 @@ class NumberMember:
     raised: bool = False
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Return the member's answer to each query, also if the learner's model fails.
+        """Return the member's number for each query, even if the learner's model fails.
 
-        An answer that is no finite number becomes the middle of the range; so do all answers if the
-        model raises an error or returns the wrong number of answers.
+        A prediction that is no finite number is replaced by the middle of the range; so are all
+        predictions if the model raises an error or returns the wrong number of them.
 
         Args:
             rows: [n, w] float64, the queries' features.
@@ -137,9 +137,9 @@ class NumberMember:
             return middle
         try:
             predictions = np.asarray(self.predict(aligned_copy(rows)), dtype=np.float64)
-            answers = predictions.reshape(len(rows))  # raises for another number of answers
-            finite_answers = np.where(np.isfinite(answers), answers, self.numbers.middle)
-            return to_lattice(self.numbers.scaled(finite_answers))
+            predicted = predictions.reshape(len(rows))  # raises for another number of answers
+            finite = np.where(np.isfinite(predicted), predicted, self.numbers.middle)
+            return to_lattice(self.numbers.scaled(finite))
         except MemoryError:
             raise
         except (Exception, SystemExit):

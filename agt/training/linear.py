@@ -109,7 +109,7 @@ def train_linear(
     setting = LinearSetting.from_training_setup(setup, len(records), width)
     loss = setting.loss
     plan = setting.plan
-    if records.units_named:  # else each record is a unit of its own, and ids do not repeat
+    if records.units_named:  # else each record is a separate unit, and ids do not repeat
         check_unit_rows(records.units, setup.relation.unit_rows)
     sensitivity = sgd_sensitivity(setting, average)
     theta = torch.zeros((loss.outputs, width), dtype=torch.float64)

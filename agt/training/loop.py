@@ -76,7 +76,7 @@ def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[i
 
     Args:
         on_progress: the callback that receives the ``Progress``.
-        rows: the number of rows of the whole piece of work; each row counts as one step.
+        rows: the number of rows of the whole piece of work; each row is one step.
         ks: the number of values of k (numbers of edits) for which each row is processed.
     """
 
@@ -177,7 +177,7 @@ class TrainingRun:
         point: parameter name -> the nominal parameters (those of ordinary training).
         bounds: parameter name -> bounds of shape [K, ...] on the parameters of all datasets within
             k edits. No tensor of ``point`` or ``bounds`` is ever changed: a step makes new ones.
-        k_groups: slices of the grid of k. Each takes a pass of its own over every batch, where
+        k_groups: slices of the grid of k. Each takes a separate pass over every batch, where
             memory does not suffice to select bounds for all k in one pass.
         steps_taken: the number of steps that were taken.
         work_done: the finished work, one for each record, k and epoch, as in ``Progress.done``.

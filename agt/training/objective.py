@@ -134,7 +134,7 @@ class Objective:
 
         Args:
             weight: [J, d] float64, w.
-            features: [n, d] the records, as for ``gradient``.
+            features: [n, d] the records' features.
             targets: [n, J] as ``targets`` returns them.
             tilt: [J, d] float64, the linear term b.
         """
@@ -214,7 +214,7 @@ class Objective:
 
         Args:
             weight: [J, d] float64, the weights, a row for each output.
-            features: [n, d] as for ``gradient``.
+            features: [n, d] the records' features.
             targets: [n, J] as ``targets`` returns them.
         """
         without_regulariser = replace(self, strength=0.0)
@@ -264,7 +264,7 @@ class Objective:
 
         Args:
             weight: [J, d] float64, the weights, a row for each output.
-            features: [n, d] as for ``gradient``.
+            features: [n, d] the records' features.
 
         Returns:
             [J, d, d] float64, symmetric. For least squares [1, d, d], because that Hessian is the

@@ -284,7 +284,7 @@ def round_to_lattice(weight: np.ndarray) -> np.ndarray:
     The power of two depends only on the largest absolute weight.
 
     Args:
-        weight: [J, w] float64. NaN and infinite entries count as 0.
+        weight: [J, w] float64. NaN and infinite entries become 0.
 
     Returns:
         [J, w] int32, whose rows have l2 norm below 2^28 (Lemma 4 of docs/proofs/ridge.md).
@@ -297,7 +297,7 @@ def _rounded_and_shift(weight: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the result of ``round_to_lattice`` and the exponent of the power of two it scales by.
 
     Args:
-        weight: [J, w] float64. NaN and infinite entries count as 0.
+        weight: [J, w] float64. NaN and infinite entries become 0.
     """
     finite = np.where(np.isfinite(weight), weight, 0.0)
     largest_entry = float(np.abs(finite).max())

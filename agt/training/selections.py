@@ -39,16 +39,16 @@ def selected_sums(group: Group, extremes: BoundSelection, counts: Tensor) -> tup
 
 
 def _sum_of_smallest(group: Group, collected: Tensor, counts: Tensor) -> Tensor:
-    """Return, for each k and parameter, the sum of the least numbers that all processes collected.
+    """Return sums of the smallest numbers over all processes, for each k and scalar parameter.
 
-    Each process computes the sums of its own share of the scalar parameters.
+    Each process computes the sums for its share of the parameters.
 
     Args:
         group: the processes; all of them must call this together.
         collected: int32 [K, *shape, c], for each k and scalar parameter up to c numbers that this
-            process collected, in any order. Unused places contain ``EMPTY_SLOT``, which is greater
+            process collected, in any order. Unused entries are ``EMPTY_SLOT``, which is greater
             than any of the numbers.
-        counts: [K] int64, the number of least values that are summed at each k, at most c.
+        counts: [K] int64, how many of the smallest numbers are summed at each k, at most c.
 
     Returns:
         int64 [K, *shape], with 0 for parameters outside of this process's share.

@@ -131,7 +131,7 @@ class RemovalConfig:
 
     Attributes:
         loss: logistic or least_squares, neither of them clamped. With more than two classes, each
-            class has an output of its own, which is trained against all others.
+            class has a separate output, which is trained against all others.
         masking: what hides the error of a removal. ``output``: noise on the weights that are
             served, which is proved. ``loss``: a random linear term b in the loss, as published,
             which is not proved. ``none``: no noise, for least squares only, whose removals are

@@ -138,7 +138,7 @@ class Stream:
         """Cut the grid of k into slices whose selections fit the memory together.
 
         For some relations a pass over a batch selects, for each parameter and k, the most extreme
-        bounds on the records' gradients. Each slice takes a pass of its own over every batch.
+        bounds on the records' gradients. Each slice takes a separate pass over every batch.
 
         Args:
             rows_at_stake: for each k of the grid, the number of bounds that are selected of each
@@ -305,7 +305,7 @@ def _read(records: Records, dtype: str, rows: np.ndarray | slice) -> tuple[Tenso
 
 
 def _as_slice(rows: np.ndarray) -> np.ndarray | slice:
-    """Return indices as a slice if they are consecutive, else as they are.
+    """Return indices as a slice if they are consecutive, else unchanged.
 
     Indexing an array with a slice copies nothing.
 

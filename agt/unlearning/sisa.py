@@ -105,7 +105,7 @@ def retrain_affected(
 
 
 def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
-    """Train again the affected members of an ensemble whose members are models of their own.
+    """Train again the affected members of an ensemble whose members are separate models.
 
     The other members are loaded.
 
@@ -236,8 +236,8 @@ def _check_features(member: Model, shard: Dataset) -> None:
         )
 
 
-# Names of condition d for the certificates whose stable distances depend on it: linear heads in
-# closed form, and votes.
+# Names of condition d (one edit moves bounds by at most one step of k) for the certificates whose
+# stable distances depend on it: linear heads in closed form, and votes.
 CONDITION_D_NAMES = ("every step non-expansive", "a record moves one vote")
 
 
@@ -251,7 +251,8 @@ def reasons_not_covered(
 
     Args:
         settings: the settings of the run.
-        conditions: the seven conditions a to g of a certificate, as the run recorded them.
+        conditions: the seven conditions of a certificate (docs/method.md), as the run recorded
+            them.
         compared: facts about constants of the data that were found to be the same for the remaining
             records. They hold for this removal, so they need not hold for every dataset.
         public: whether one of the removed records was declared public.
@@ -281,10 +282,12 @@ def required_facts(conditions: Sequence[Condition]) -> tuple[Fact, ...]:
     Whether the facts hold is not checked.
 
     Args:
-        conditions: the seven conditions a to g of a certificate, as the run recorded them.
+        conditions: the seven conditions of a certificate (docs/method.md), as the run recorded
+            them.
     """
-    # Lemma 2 of docs/proofs/sisa.md: a removal leaves a certified label unchanged if conditions b,
-    # c and e hold, and for linear heads and votes condition d.
+    # Lemma 2 of docs/proofs/sisa.md: a removal leaves a certified label unchanged if each record is
+    # processed by itself (condition b), constants are public (c), preprocessing and settings are
+    # public (e), and for linear heads and votes one edit moves bounds by one step at most (d).
     facts: list[Fact] = []
     for condition in conditions:
         if condition.letter in "bce" or condition.name in CONDITION_D_NAMES:

@@ -23,7 +23,9 @@ class PlanSettings:
         mechanisms: the names of the mechanisms; None: all that the model can use.
         published: True: if ``mechanisms`` is None, mechanisms that agt has only to reproduce papers
             are compared as well.
-        counting: what the evidence of a query counts, as in ``agt.release.ReleaseTerms``.
+        counting: what the evidence of a query counts: "distance": how many edits of the training
+            data certainly leave its label; "index": how many values of a sparse grid of such
+            numbers are certified.
 
     Raises:
         ConfigError: a mechanism does not exist, or a value is listed twice.

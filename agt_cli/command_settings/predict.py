@@ -19,8 +19,11 @@ class PredictSettings:
     """How labels are released from a run.
 
     Attributes:
-        accounting: as in ``agt.release.ReleaseTerms``.
-        counting: as in ``agt.release.ReleaseTerms``.
+        accounting: "rigorous" refuses a release that is not proved to be private; "paper" releases
+            as the papers do, and says what is not proved.
+        counting: what the evidence of a query counts: "distance": how many edits of the training
+            data certainly leave its label; "index": how many values of a sparse grid of such
+            numbers are certified.
         seed: the seed of a simulation; None: noise comes from the operating system.
         ledger: the ledger that counts the release, by name or path; ``none``: no ledger does; None:
             the one that the environment variable AGT_LEDGER names, if there is one.

@@ -52,7 +52,7 @@ from agt_cli.unlearn.person_md import (
     person_fields,
     person_metrics,
     person_page,
-    say_people,
+    print_people,
 )
 
 CertificatesT = TypeVar("CertificatesT")
@@ -151,7 +151,7 @@ def _certify_classes(
     result = _result(opened, certified.quality, certified.table, record)
     if people:
         result["people"] = _write_people(people, record, certified.certification, opened)
-        say_people(people, record, console)
+        print_people(people, record, console)
     if pending_sentences:
         result["owed"] = pending_sentences[0]
     return result
@@ -443,9 +443,9 @@ def _draw_figures(
         points = dataset.plane.points
         grid = figures.Grid.around(points, config.map_resolution)
         features = dataset.plane.lift(grid.points).astype(dataset.train.features.dtype)
-        levels = figures.plane_map_ks(model.problem.settings.kgrid.ks)
+        shown_ks = figures.plane_map_ks(model.problem.settings.kgrid.ks)
         with certification_progress(model, console, "map of the plane") as on_progress:
-            certificates = model.certify(features, levels, on_progress)
+            certificates = model.certify(features, shown_ks, on_progress)
         margins = model.margins(features)
         captions |= figures.draw_plane_map(
             record, certification, grid, certificates, margins, points, dataset.train.labels

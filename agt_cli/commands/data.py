@@ -173,7 +173,7 @@ def _private_constants_sentence(inspection: Inspection) -> str:
 
 
 def _id_sentences(settings: InspectSettings, inspection: Inspection) -> Iterator[str]:
-    """Yield what to know of a table for which no column was said to name its records."""
+    """Yield notes on a table for which no column of ids was given."""
     if inspection.repeated:
         yield f"{repeated_rows(inspection)}."
     typed = [

@@ -353,7 +353,7 @@ def _check_listed_head_is_lost(path: Path) -> None:
 
 
 def _list_ledger(ledger: Ledger, console: Console) -> None:
-    """Put a ledger on the list of those that were used here, and warn if that is not possible.
+    """Add a ledger to the user's list of ledgers, and warn if that is not possible.
 
     Raises:
         CheckError: as ``put_on_list``.
@@ -421,8 +421,8 @@ def _data_digests(table: AdmittedTable, runs: Sequence[Run]) -> set[str]:
 
     def files(run: Run) -> set[str]:
         listed = run.environment.get("data_files")
-        found = listed.values() if isinstance(listed, dict) else ()
-        return {str(file.get("sha256")) for file in found if isinstance(file, dict)}
+        listed_files = listed.values() if isinstance(listed, dict) else ()
+        return {str(file.get("sha256")) for file in listed_files if isinstance(file, dict)}
 
     digests = {table.data, *table.before}
     for run in runs:

@@ -99,7 +99,7 @@ class MeasureSettings:
         return tuple(unknown)
 
     def training_values(self) -> TableValues:
-        """Return the training records' values of what is to be measured.
+        """Return the training records' values from which constants are to be measured.
 
         Raises:
             ConfigError: a unit has too many rows.

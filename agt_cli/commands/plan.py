@@ -226,7 +226,7 @@ def _plan(config: PlanConfig, opened: OpenedRun, labels: np.ndarray, console: Co
         weights_bars: list[Report] = []
 
         def on_simulated_release(done: int, total: int) -> None:
-            """Show how many releases of weights were simulated, in a bar of their own."""
+            """Show how many releases of weights were simulated, in a separate bar."""
             if not weights_bars:
                 progress_bars.close()  # two live bars would overwrite one another
                 bar = console.progress("planning releases of weights", "release")
@@ -279,16 +279,16 @@ def _other_weights(planned: Plan) -> list[str]:
     nominal = planned.evidence.nominal_score
     merit = planned.evidence.merit
     mechanisms = weights_mechanisms()
-    better = dict.fromkeys(
+    better_mechanisms = dict.fromkeys(
         offer.mechanism
         for offer in planned.releases
         if offer.mechanism in mechanisms
         and mechanisms[offer.mechanism].reads_records
         and merit(offer.expected) > merit(nominal)
     )
-    if not better:
+    if not better_mechanisms:
         return []
-    names = " and ".join(f"mechanism={name}" for name in better)
+    names = " and ".join(f"mechanism={name}" for name in better_mechanisms)
     return [
         f"{names}: these weights are trained anew from the records, with noise. They are not the "
         "weights of this model, so their accuracy can be above its accuracy without noise."

@@ -158,7 +158,7 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     """Print in which settings, versions and metrics runs differ, and return what --json prints."""
     parts = {
         "settings": differing_entries(runs, lambda run: run.config),
-        "made_with": differing_entries(runs, _made_with),
+        "made_with": differing_entries(runs, _code_and_machine),
         "metrics": differing_entries(runs, _numbers),
     }
     folders = [str(run.folder) for run in runs]
@@ -180,7 +180,7 @@ def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     return {"compared": folders, **parts}
 
 
-def _made_with(run: Run) -> dict[str, Any]:
+def _code_and_machine(run: Run) -> dict[str, Any]:
     """Return the entries of env.json about the code and the machine of a run."""
     return {key: run.environment.get(key) for key in MADE_WITH}
 

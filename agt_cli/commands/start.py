@@ -113,7 +113,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
 def _summarise(
     answered: Answered, scoring: Scoring, training: Sequence[str], trained: _Trained
 ) -> Summary:
-    """Return what was found out, and what is proposed.
+    """Return the summary of ``agt start``: scores, the planned releases and the proposed command.
 
     Args:
         scoring: how answers are scored.
@@ -144,8 +144,12 @@ def _summarise(
         planned=planned,
         ledger=ledger,
     )
-    usual = scores_on_table(build(trained.record.config["dataset"], "dataset"), scoring).scores
-    compared = compare(settings, scoring, model, test, usual=usual, planned=planned, eps=eps)
+    reference_scores = scores_on_table(
+        build(trained.record.config["dataset"], "dataset"), scoring
+    ).scores
+    compared = compare(
+        settings, scoring, model, test, reference_scores=reference_scores, planned=planned, eps=eps
+    )
     stability = scoring.measure_stability(
         model, planned.evidence, test.features, settings.unit_names
     )
@@ -225,11 +229,11 @@ def _print_next_step_for_arrays(path: Path, console: Console) -> dict[str, Any]:
 
 
 def _train(settings: StartSettings, training: Sequence[str], console: Console) -> _Trained:
-    """Do what ``agt train`` does with these words, in a record of its own."""
-    places = [
+    """Train with these settings as ``agt train`` does, and write a separate run folder."""
+    folder_settings = [
         f"{key}={usage.quoted(str(getattr(settings, key)))}" for key in ("data_dir", "output_dir")
     ]
-    config = with_votes_recipe(compose_command("train", [*training, *places]))
+    config = with_votes_recipe(compose_command("train", [*training, *folder_settings]))
     with RunRecord(settings.new_folder("train"), "train", config) as record:
         run_settings = read_settings_and_learner(config)
         start = perf_counter()

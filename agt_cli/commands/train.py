@@ -300,21 +300,24 @@ def _print_reference_learners(
     scoring = scoring_of(loaded.target)
     if not isinstance(source, Embeddings):
         return {}
-    beside = scores_on_vectors(loaded, scoring)
-    if not beside.scores:
+    reference = scores_on_vectors(loaded, scoring)
+    if not reference.scores:
         return {}
     title = "usual learners on the same test records, without privacy and certificates"
-    if beside.records_seen < len(loaded.train):
-        title += f", trained on {beside.records_seen:,} of {len(loaded.train):,} records"
+    if reference.records_seen < len(loaded.train):
+        title += f", trained on {reference.records_seen:,} of {len(loaded.train):,} records"
     cells = [
-        (name, *(str(score or "-") for score in scores)) for name, scores in beside.scores.items()
+        (name, *(str(score or "-") for score in scores))
+        for name, scores in reference.scores.items()
     ]
     console.table(title, ("", *scoring.titles), cells)
-    return {name: first.value for name, (first, *_) in beside.scores.items() if first is not None}
+    return {
+        name: first.value for name, (first, *_) in reference.scores.items() if first is not None
+    }
 
 
 def _advice_for_linear_head(
-    settings: RunSettings, metrics: Mapping[str, Any], usual: Mapping[str, float]
+    settings: RunSettings, metrics: Mapping[str, Any], reference_scores: Mapping[str, float]
 ) -> str:
     """Return advice if a linear head is much less accurate than logistic regression; else empty.
 
@@ -324,13 +327,13 @@ def _advice_for_linear_head(
     Args:
         settings: of the run.
         metrics: of the run.
-        usual: name of a learner without privacy -> its score on the same test records.
+        reference_scores: name of a learner without privacy -> its score on the same test records.
     """
     certificate = settings.certificate
     is_linear_head = isinstance(certificate, StabilityConfig | ErmConfig)
     if not is_linear_head or settings.ensemble.members > 1 or certificate.features.map != "none":
         return ""
-    reference = usual.get(LOGISTIC_REGRESSION)
+    reference = reference_scores.get(LOGISTIC_REGRESSION)
     accuracy = metrics.get("test_accuracy")
     if reference is None or accuracy is None or reference - accuracy <= PROMISED_GAP:
         return ""
@@ -552,7 +555,7 @@ def _check_seed_exists(record: RunRecord, settings: RunSettings) -> None:
 
 
 def _surroundings(record: RunRecord, settings: RunSettings, prepared: Prepared) -> dict[str, Any]:
-    """Return what the bits of a result depend on besides the settings: data, code, libraries."""
+    """Return the data, code and libraries on which the bits of a result depend."""
     user_code = None
     with suppress(AgtError):  # code that is not in a file has no digest
         user_modules = [

@@ -134,8 +134,8 @@ class TuningData:
         console: for progress of loading.
     """
 
-    def __init__(self, which: str | None, console: Console) -> None:
-        self.rows_name = which or "train"
+    def __init__(self, rows_name: str | None, console: Console) -> None:
+        self.rows_name = rows_name or "train"
         self.rows_description = describe_public_rows(self.rows_name)
         self._console = console
         self._loaded: list[tuple[Any, Prepared]] = []

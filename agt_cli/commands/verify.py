@@ -104,7 +104,7 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
 
 
 def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
-    """Verify what is at the path, print the result, and write the page.
+    """Verify the folder or file at the path, print the result, and write the page.
 
     Returns:
         What --json prints.
@@ -216,7 +216,7 @@ def _describe_unmet_condition(condition: Condition) -> str:
 
 
 def unshown_limits(item: VerifiedItem) -> list[str]:
-    """Return sentences on what the verification of an item cannot show."""
+    """Return sentences on the properties that the verification of an item cannot show."""
     if item.limits:
         return [*item.limits]
     limits = []
@@ -281,7 +281,9 @@ def result_page(item: VerifiedItem) -> str:
         blocks += ["Not checked:", unchecked]
     if item.facts:
         blocks.append(markdown_table(("", "as recorded"), item.facts))
-    rows = [(name, Markdown(f"**{state}**"), found) for name, state, found in check_rows(item)]
+    rows = [
+        (name, Markdown(f"**{state}**"), sentence) for name, state, sentence in check_rows(item)
+    ]
     blocks += ["## Checks", markdown_table(CHECK_COLUMNS, rows)]
     blocks += ["## What each claim depends on", "\n".join(_bullets(result_tree(item)))]
     conditions = [

@@ -47,21 +47,21 @@ class AnswerQuality:
     def sentence(self) -> str:
         """The score, on which rows it was computed, and for whom."""
         title = self.scoring.titles[0]
-        which = f"{self.rows:,} queries that have a label and are no training records"
+        scored_queries = f"{self.rows:,} queries that have a label and are no training records"
         note = ""
         if self.trained_rows is None:
-            which = f"all {self.rows:,} queries that have a label"
+            scored_queries = f"all {self.rows:,} queries that have a label"
             note = " (training records among them count, too, so it may be too good)"
         elif self.trained_rows:
             note = f" ({self.trained_rows:,} queries are training records, and were not counted)"
         return (
-            f"for the data owner only: {title} {self.score} on {which}{note}. No guarantee covers "
-            "this number, so do not publish it"
+            f"for the data owner only: {title} {self.score} on {scored_queries}{note}. No "
+            "guarantee covers this number, so do not publish it"
         )
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The same for --json."""
+        """The score, and how many queries were scored, as the entries that --json prints."""
         return {
             self.scoring.keys[0]: self.score.value,
             "rows": self.rows,

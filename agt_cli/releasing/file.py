@@ -103,7 +103,7 @@ def _spending(
 def _record_request(
     request: PredictRequest, release: AnyRelease, writer: ReleaseWriter, earlier: list[str]
 ) -> None:
-    """Record what is known before anything is paid for, and print warnings.
+    """Record the release before anything is paid for, and print warnings.
 
     Args:
         request: what agt predict was asked; its record is changed.

@@ -109,7 +109,7 @@ class TrainingIndex:
 
         Args:
             names: [n] ids of records, or names of people.
-            kind: what they name. If no column names people, each record is a person of its own,
+            kind: what they name. If no column names people, each record is taken as another person,
                 so that names of people are looked up among the ids.
         """
         hashes = self.index.ids
@@ -119,12 +119,13 @@ class TrainingIndex:
 
 
 def query_warning(run: Run, inputs: Path, queries: Records, source: DataSource) -> str | None:
-    """Return what the data owner should know of queries that are training records.
+    """Return a warning for the data owner if some queries are training records; None: none is.
 
     Args:
         run: the finished training run.
         inputs: the file of queries.
-        queries, source: as in ``TrainingIndex.find``.
+        queries: the queries.
+        source: what read the queries.
 
     Returns:
         None: none is, as far as the run knows.
@@ -145,7 +146,7 @@ def query_warning(run: Run, inputs: Path, queries: Records, source: DataSource) 
 
 
 def training_table_sentence(inputs: Path) -> str:
-    """Return what is said of a file of queries that is the training table."""
+    """Return the sentence for a file of queries that is the training table itself."""
     return (
         f"inputs={inputs} is the training table itself, but the guarantee of a release covers "
         "queries that are independent of the training records: ask about other rows, or leave "

@@ -31,7 +31,7 @@ from agt.training.noise import SEED, NoisePlan, noise_seed
 from agt.training.settings import NoiseConfig
 from agt_cli.ledger_files import nothing_to_pay
 from agt_cli.releasing.payer import payer_of, people_of
-from agt_cli.releasing.spent import Spending, spending, spent_before
+from agt_cli.releasing.spent import Spending, earlier_spending, spending
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings
 
@@ -109,7 +109,7 @@ def paying_for_noise(
     spent = Spending(
         what="weights",
         mechanism=MECHANISM,
-        guarantee=meant_guarantee(noise.epsilon, noise.delta),
+        guarantee=target_guarantee(noise.epsilon, noise.delta),
         totals=(),
         queries=0,
         dataset=prepared.dataset.name,
@@ -162,7 +162,7 @@ def _pay(
         record.environment(draw=draw)
         charged = NoisyWeights(equivalent_gaussian(noise.epsilon, noise.delta))
         reservation = payer.find_earlier(charged)
-        before = spent_before(record).get("ledger")
+        before = earlier_spending(record).get("ledger")
         if before and reservation is None:
             entry = before["entry"]
             population = before["population"]
@@ -182,7 +182,7 @@ def missing_conditions(conditions: Sequence[Condition]) -> list[Condition]:
     return [c for c in conditions if c.letter in REQUIRED_CONDITIONS and not c.held]
 
 
-def meant_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
+def target_guarantee(epsilon: float, delta: float) -> dict[str, Any]:
     """Return the (epsilon, delta) guarantee that the settings ask for, as JSON files have it.
 
     It is not checked: no range of the numbers is required, and conditions may not be met.

@@ -93,10 +93,10 @@ def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> Con
 
     Args:
         dataset: the name of the table that the release is about.
-        holding: the ledgers that may count these people, as of ``ledgers_of``; at least one.
+        holding: name of a ledger -> the table for which it may count these people; at least one.
     """
     first, match = next(iter(holding.items()))
-    if all(found.by_names for found in holding.values()):
+    if all(matching_table.by_names for matching_table in holding.values()):
         return ConfigError(
             f"ledger: is this one of the people of the ledger {first}? {NUMBERED_IDS} "
             f"The table {dataset} and a table of that ledger have the same {match.shared}. If "

@@ -120,11 +120,11 @@ class PrivateAnswers(PredictSettings):
         opened = self.trained.open(record, console, mechanism.reads_records)
         _warn_owner(opened, console, may_stop=not (self.force or randomness.simulated))
         count = len(opened.queries)
-        most = mechanism.total.queries
-        if most is not None and count > most:
+        max_queries = mechanism.total.queries
+        if max_queries is not None and count > max_queries:
             raise ConfigError(
-                f"total.queries={most} is less than the number of queries, which is {count}: give "
-                "a larger total.queries=..., or fewer queries"
+                f"total.queries={max_queries} is less than the number of queries, which is "
+                f"{count}: give a larger total.queries=..., or fewer queries"
             )
         trained = opened.trained.finished
         paying = payer_of(self.ledger, people_of_run(trained), record, trained.digest)

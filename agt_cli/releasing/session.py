@@ -97,7 +97,7 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
 class Session:
     """Answers lines of queries with one model and one mechanism.
 
-    The labels of each line are a release of their own (``LabelRelease``) under a claim that was
+    The labels of each line are a separate release (``LabelRelease``) under a claim that was
     judged once, and budget for them is reserved in lots.
 
     Attributes:
@@ -120,13 +120,13 @@ class Session:
 
     @classmethod
     def opened(cls, request: PredictRequest, lot: int) -> "Session":
-        """Return a session, after judging what may be claimed of its answers.
+        """Return a session with the guarantee that may be claimed of its answers.
 
         Nothing is paid for yet.
 
         Args:
-            request: as of ``serve``.
-            lot: as of ``serve``.
+            request: what agt predict was asked, without a file of queries.
+            lot: how many queries are paid for at once.
 
         Raises:
             ConfigError: the settings do not suit queries that come line by line, or the claim is
@@ -244,7 +244,7 @@ class Session:
         return gathered(release.draw(), len(release.features))
 
     def write_spent(self) -> None:
-        """Write to spent.json what was paid for so far, with all ledger entries that paid."""
+        """Write spent.json: the budget paid so far, and the ledger entries that paid it."""
         claim = claim_of_labels(self.labelling.claim, self.lots.reserved, self.terms.delta)
         entry = self.lots.newest.entry
         if entry is not None:
@@ -295,24 +295,24 @@ class Session:
         self.counts.update(n_queries=len(labels), **counts)
         names = self._shown_answers(labels)
         stored = [key in questions.known for key in questions.keys]
-        left = {"left": self.lots.remaining(self.labelling.claim.guarantee)}
+        remaining = {"left": self.lots.remaining(self.labelling.claim.guarantee)}
         missing: dict[str, Any] = {}
         if counts["unanswered"]:
             unanswered = counts["unanswered"]
-            asked = len(labels)
+            query_count = len(labels)
             text = (
-                f"{unanswered} of {asked} queries were not answered, because "
+                f"{unanswered} of {query_count} queries were not answered, because "
                 f"{self.exhausted_because}"
             )
             missing = {"error": text, "code": CheckError.exit_code}
         if several:
-            return {"labels": names, "stored": stored, **missing, **left}
+            return {"labels": names, "stored": stored, **missing, **remaining}
         if missing:
-            return missing | left
-        return {"label": names[0], "stored": stored[0], **left}
+            return missing | remaining
+        return {"label": names[0], "stored": stored[0], **remaining}
 
     def _shown_answers(self, labels: np.ndarray) -> list[Any]:
-        """Return what is printed for each label: a class's name, a number, or None.
+        """Return labels as they are printed: names of classes, numbers, or None if missing.
 
         Args:
             labels: [n] int64: the index of a class; or, if the model's members answer with numbers,
@@ -376,14 +376,15 @@ class Session:
         Empty: all were answered, and the input ended.
         """
         problems = []
-        left = self.counts["unanswered"]
-        if left:
+        unanswered = self.counts["unanswered"]
+        if unanswered:
             answered = self.counts["answered"]
-            asked = self.counts["n_queries"]
+            query_count = self.counts["n_queries"]
             stored = self.counts["stored"]
             problems.append(
-                f"{answered} of {asked} queries were answered ({stored} of them with answers that "
-                f"the ledger stores). {left} were not answered, because {self.exhausted_because}"
+                f"{answered} of {query_count} queries were answered ({stored} of them with answers "
+                f"that the ledger stores). {unanswered} were not answered, because "
+                f"{self.exhausted_because}"
             )
         if self.over:
             problems.append(self.over)

@@ -2,7 +2,7 @@
 
 Formal guarantees
     - Before the first draw of a release, a spent.json that states its budget is durable on disk. So
-      a release that was killed, or whose disk ran full, counts as spent.
+      a release that was killed, or whose disk ran full, is treated as spent.
     - The next release about the same training run lists such attempts, if they were written under
       the same ``output_dir`` or in a folder beside it. This is not a ledger: an attempt that was
       written elsewhere, moved or deleted is not found.
@@ -62,7 +62,7 @@ class Spending:
     def of_claim(
         cls, claim: Claim, queries: int, dataset: str, ledger: Mapping[str, Any] | None
     ) -> "Spending":
-        """Return what a release with this claim spends; the other arguments are the attributes."""
+        """Return the content of spent.json for a release with this claim."""
         return cls(
             what=claim.output.value,
             mechanism=claim.mechanism,
@@ -88,8 +88,8 @@ class Spending:
 def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> Iterator[None]:
     """Write spent.json, then run the body, which draws and writes the release.
 
-    Any error of the body is raised with a sentence that the budget counts as spent, unless it is a
-    simulation.
+    Any error of the body is raised with a sentence that the budget is treated as spent, unless it
+    is a simulation.
 
     Args:
         record: of the release.
@@ -106,12 +106,13 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     """
     write_spent(record, subject, about)
     path = record.folder / SPENT_FILE
-    what = about.what
+    released_output = about.what
     entry = about.entry
     counted = ""
     if not about.simulated:
         doubt = (
-            f"{what} may have been drawn, so treat the budget recorded in {path} as spent{entry}"
+            f"{released_output} may have been drawn, so treat the budget recorded in {path} as "
+            f"spent{entry}"
         )
         counted = f"; {doubt}"
     try:
@@ -145,7 +146,7 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         AgtError: the file cannot be written, but a ledger was debited.
     """
     note = sentences.spent_note(about.what)
-    now = spent_before(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
+    now = earlier_spending(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
     try:
         record.write(
             SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note})
@@ -160,7 +161,7 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         ) from error
 
 
-def spent_before(record: RunRecord) -> dict[str, Any]:
+def earlier_spending(record: RunRecord) -> dict[str, Any]:
     """Return the content of this run's spent.json; empty: there is none that can be read.
 
     There is one if the run is resumed. It then draws what it would have drawn the first time.

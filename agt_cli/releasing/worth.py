@@ -85,7 +85,7 @@ class _Truth:
 
 
 def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[str], list[str]]:
-    """Return (warnings, objections) of a release, as of ``doubt_worth``.
+    """Return warnings about a release, and objections why it would hardly be worth its budget.
 
     Both depend on private data; the warnings end with a sentence that says so.
     """
@@ -147,7 +147,7 @@ def _truth_of_test_records(opened: OpenedRun) -> _Truth:
 def _estimate_number_worth(
     request: PredictRequest, release: LabelRelease | WeightsRelease, model: NumberVotes
 ) -> tuple[list[str], list[str]]:
-    """Return (warnings, objections) of a release of numbers, as of ``doubt_worth``.
+    """Return warnings about a release of numbers, and objections why it is not worth its budget.
 
     There is an objection if the expected RMSE is not below that of always answering the median.
 

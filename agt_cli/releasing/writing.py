@@ -55,7 +55,7 @@ class ReleaseWriter:
     metrics: Mapping[str, Any]
 
     def write(self, drawn: Any, claim: Claim) -> Written:
-        """Write what was drawn into the record.
+        """Write the drawn labels, weights or numbers into the record.
 
         Every subclass overrides it; this default raises NotImplementedError.
 
@@ -152,19 +152,19 @@ class LabelWriter(ReleaseWriter):
         answered = counts["answered"]
         drawn_now = self.release.reservation.size if self.release.reservation else 0
         repeated = answered - drawn_now
-        asked = len(labels)
+        query_count = len(labels)
         line = (
-            f"{answered} of {asked} queries were answered: {drawn_now} with newly drawn labels, "
-            f"and {repeated} with labels that the ledger stores (at no cost)"
+            f"{answered} of {query_count} queries were answered: {drawn_now} with newly drawn "
+            f"labels, and {repeated} with labels that the ledger stores (at no cost)"
         )
         unanswered = ""
         if counts["unanswered"]:
-            left = counts["unanswered"]
+            missing = counts["unanswered"]
             rows = _rows_in_words(np.flatnonzero(labels == UNANSWERED))
             population = self.request.payer.name
             guarantee = self.release.claim.guarantee
             unanswered = (
-                f"{line}. {left} queries were not answered ({rows}), because the remaining "
+                f"{line}. {missing} queries were not answered ({rows}), because the remaining "
                 f"budget of the ledger of {population} is too small for another label (each "
                 f"label costs {guarantee})"
             )

@@ -52,7 +52,7 @@ class Certification:
         dataset: the name of the dataset; that of a synthetic one says so.
         queries_description: which queries they answer, such as "test records".
         relation: the neighbour relation.
-        conditions: conditions a to g.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md).
     """
 
     dataset: str
@@ -281,7 +281,7 @@ def certify_report(
 
 
 def next_commands(folder: Path, conditions: Sequence[Condition], release: str) -> tuple[str, ...]:
-    """Return the commands that go on from a training run: a release only where one is allowed.
+    """Return the commands to run after a training run; a release only if it is allowed.
 
     Args:
         folder: the training run's folder.

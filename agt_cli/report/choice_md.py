@@ -11,14 +11,14 @@ from agt_cli.report.release_md import setting_section
 
 
 def tune_report(
-    table: pd.DataFrame, at: int, rule: str, rows: str, path: Path, record: RunRecord
+    table: pd.DataFrame, chosen_row: int, rule: str, rows: str, path: Path, record: RunRecord
 ) -> str:
     """Return report.md of a choice of settings.
 
     Args:
         table: a row for each candidate, with the columns settings, NAME (the mean of a score) and
             NAME_se (its standard error).
-        at: the row that was chosen.
+        chosen_row: the row that was chosen.
         rule: a clause that says how it was chosen.
         rows: the public rows, as the object of a sentence.
         path: the experiment file.
@@ -32,10 +32,10 @@ def tune_report(
             mean = format_decimals(candidate[name])
             error = format_decimals(candidate[f"{name}_se"])
             cells.append(f"{mean} ± {error}")
-        if index == at:
+        if index == chosen_row:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(cells)
-    chosen = table["settings"][at]
+    chosen = table["settings"][chosen_row]
     return document(
         f"# Settings chosen on {rows}",
         f"Chosen: **{chosen}**, written to `{path}`. Rule of the choice: {rule}. Private "

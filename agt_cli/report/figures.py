@@ -263,7 +263,7 @@ def draw_distance_histogram(
 ) -> dict[str, str]:
     """Draw how many queries have which stable distance; return the caption by its name.
 
-    Wrong predictions have bars of their own if labels are known.
+    Wrong predictions have separate bars if labels are known.
 
     Args:
         record: into which it is drawn.
@@ -482,7 +482,7 @@ def wrap_text(text: str, inches: float) -> str:
 
 
 def draw_headline(figure: Figure, finding: str, about: str) -> None:
-    """Write above the axes what the figure shows, and what it is of.
+    """Write the figure's finding and its title above the axes.
 
     Both are drawn as text, even if they contain signs of TeX.
     """
@@ -660,8 +660,8 @@ def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
     axes.spines["bottom" if name == "x" else "left"].set_bounds(low, high)
     for minor in (False, True):
         ticks = axis.get_ticklocs(minor=minor)
-        inside = [tick for tick in ticks if low - rounding <= tick <= high + rounding]
-        axis.set_ticks(inside, minor=minor)
+        remaining_ticks = [tick for tick in ticks if low - rounding <= tick <= high + rounding]
+        axis.set_ticks(remaining_ticks, minor=minor)
 
 
 def _only_tick(panels: Sequence[Axes], name: str, value: float) -> None:
@@ -788,7 +788,8 @@ def _draw_accuracy_curves(axes: Axes, data: pd.DataFrame, styles: LineStyles) ->
 
     Args:
         axes: of one total budget.
-        data: the points of this budget, as in ``draw_accuracy_by_queries``.
+        data: the points of this budget, with columns ``queries``, ``accuracy`` and ``series`` (the
+            curve of a point).
         styles: the style of each series, by name.
     """
     axes.set_xscale("log")
@@ -816,7 +817,7 @@ def _draw_reference_lines(axes: Axes, noise_free: float, majority: float) -> Non
 def panels_in_order(
     panels: list[tuple[Any, pd.DataFrame]], order: Sequence[str]
 ) -> list[tuple[Any, pd.DataFrame]]:
-    """Return panels in this order of their names; as they came, where it is empty."""
+    """Return panels sorted by an order of their names; if the order is empty, unchanged."""
     if not order:
         return panels
     panel_by_name = dict(panels)

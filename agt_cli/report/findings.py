@@ -183,14 +183,15 @@ def exact_finding(
     ``max_allowed``.
 
     Args:
-        subject: as in ``Finding``.
-        claim: as in ``Finding``.
-        attack: as in ``Finding``.
-        effort: as in ``Finding``.
-        measure: as in ``Finding``.
+        subject: the mechanism, model or method that was attacked, as a clause.
+        claim: the claim, as a clause.
+        attack: what was tried, as a clause.
+        effort: how much was tried, as a clause.
+        measure: what ``found`` measures.
         found: the number; None: the attack could not be made, and ``meaning`` says why.
-        meaning: as in ``Finding``.
-        noticeable: as in ``Finding``; left out if the attack could not be made.
+        meaning: the result in one sentence, for a reader who does not know the attack.
+        noticeable: a clause on the smallest violation that the attack could have detected; left out
+            if the attack could not be made.
         max_allowed: the largest number that the claim allows.
     """
     outcome = Outcome.NOT_CONTRADICTED
@@ -213,17 +214,17 @@ def exact_finding(
     )
 
 
-def _is_claim_met(claimed: float | None, found: float | None, loss: bool) -> bool:
-    """Return whether a measured number agrees with the claimed one, or one of them is not known.
+def _is_claim_met(claimed: float | None, measured: float | None, loss: bool) -> bool:
+    """Return whether a measured number agrees with a claimed one; True if either is unknown.
 
     Args:
         claimed: the claimed number.
-        found: the measured number.
+        measured: the measured number.
         loss: True: they are privacy losses, so a smaller number agrees; False: only the same does.
     """
-    if claimed is None or found is None:
+    if claimed is None or measured is None:
         return True
-    return found <= claimed if loss else found == claimed
+    return measured <= claimed if loss else measured == claimed
 
 
 @schema
@@ -390,15 +391,15 @@ def _round_to_digits(
     return text.replace("e-0", "e-"), float(text)
 
 
-def format_lower_bound(found: float, claimed: float | None = None) -> str:
+def format_lower_bound(bound: float, claimed: float | None = None) -> str:
     """Return a lower bound, rounded down to three significant digits.
 
     Args:
-        found: the bound.
+        bound: the bound.
         claimed: the claimed value. If the bound is above it, there are enough digits to show that.
     """
     for digits in range(MIN_DIGITS, MAX_DIGITS):
-        text, rounded = _round_to_digits(found, math.floor, digits)
-        if claimed is None or found <= claimed or claimed < rounded <= found:
+        text, rounded = _round_to_digits(bound, math.floor, digits)
+        if claimed is None or bound <= claimed or claimed < rounded <= bound:
             return text
-    return repr(found)
+    return repr(bound)

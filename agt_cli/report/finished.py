@@ -355,13 +355,15 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
         )
     if isinstance(guarantee, str):
         return [str(line) for line in totals]
-    what = spent["what"]
+    released_output = spent["what"]
     given = sentences.guarantee(guarantee)
     if not totals:
-        if what == "weights":  # the guarantee of noise in training is that of the whole training
+        if (
+            released_output == "weights"
+        ):  # the guarantee of noise in training is that of the whole training
             return [sentences.trained_noise_line(given)]
         return [sentences.spent_line(1, given)]
-    over = spent["queries"] if what == "labels" else None
+    over = spent["queries"] if released_output == "labels" else None
     return [
         sentences.spent_line(over, sentences.total(total["eps"], total["delta"], total["bound"]))
         for total in totals

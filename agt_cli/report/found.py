@@ -68,7 +68,7 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
     """Return a command's configuration with the folder of a run in place of ``run=latest``.
 
     Args:
-        config: the configuration. It is returned as it is if it names a run, or if the command
+        config: the configuration. It is returned unchanged if it names a run, or if the command
             does not need one.
         note: prints which run it is.
 

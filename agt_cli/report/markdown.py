@@ -74,7 +74,7 @@ def capitalize_first(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return text as Markdown that shows it unchanged, on one line; ``Markdown`` stays as it is."""
+    """Return Markdown that shows a text unchanged, on one line; ``Markdown`` is not changed."""
     return (
         text
         if isinstance(text, Markdown)
@@ -95,7 +95,7 @@ def document(*blocks: str | Sequence[str]) -> str:
             list. Empty blocks are left out.
     """
     shown = [block if isinstance(block, str) else bullet_list(block) for block in blocks if block]
-    return visible("\n\n".join(shown) + "\n", keep="\n")
+    return visible("\n\n".join(shown) + "\n", allowed="\n")
 
 
 def conditions_list(conditions: "Sequence[Condition]") -> str:
@@ -171,7 +171,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """The finding, and what to do about it."""
+        """The result of the check as a sentence, and what to do about a problem."""
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
     def as_json(self) -> dict[str, str]:
@@ -305,7 +305,7 @@ def page(title: str, body: str) -> str:
     style = (PAGE_FILES / "style.css").read_text(encoding="utf-8")
     script = (PAGE_FILES / "sort.js").read_text(encoding="utf-8")
     title = escape(visible(title))
-    body = visible(body, keep="\n")
+    body = visible(body, allowed="\n")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "

@@ -142,7 +142,7 @@ def _check_no_links(folder: Path) -> None:
 
 
 def _checked_manifest(folder: Path, state_folder: Path) -> Manifest:
-    """Return the manifest of a new state, after checking that all of its files are there.
+    """Return the manifest of a new state, after checking that all files that it lists exist.
 
     A file may be in ``state_folder``, or already in the folder of the run.
 

@@ -62,11 +62,11 @@ def check_usable(folder: Path, command: str) -> None:
 def _check_status(folder: Path, command: str) -> None:
     """Raise ConfigError unless status.json says that the run is a finished one of ``command``."""
     if not (folder / STATUS_FILE).is_file():
-        inside = newest_run(folder, command) or newest_run(folder / command, command)
-        if inside is not None:
+        newest = newest_run(folder, command) or newest_run(folder / command, command)
+        if newest is not None:
             raise ConfigError(
                 f"run={folder}: this is not the folder of a run (it has no file {STATUS_FILE}): "
-                f"give the folder of a run, such as {inside.folder}, the newest finished {command} "
+                f"give the folder of a run, such as {newest.folder}, the newest finished {command} "
                 "run in it"
             )
     check_is_run(folder, "run")

@@ -96,7 +96,8 @@ class RateEstimate(Estimate):
     """A share or an area under a curve, with its interval, which lies within [0, 1].
 
     Raises:
-        ValueError: as of ``Estimate``, or the interval does not lie within [0, 1].
+        ValueError: the value does not lie in the interval, one of the three numbers is NaN, or the
+            interval does not lie within [0, 1].
     """
 
     def __post_init__(self) -> None:
@@ -161,10 +162,10 @@ def auc_estimate(labels: np.ndarray, scores: np.ndarray) -> RateEstimate | None:
         if not 0 < count < len(labels):
             continue
         fewest = min(fewest, count, len(labels) - count)
-        inside = of_class[is_class]
-        outside = of_class[~is_class]
-        above = _share_below(inside, np.sort(outside))
-        below = 1 - _share_below(outside, np.sort(inside))
+        scores_of_class = of_class[is_class]
+        other_scores = of_class[~is_class]
+        above = _share_below(scores_of_class, np.sort(other_scores))
+        below = 1 - _share_below(other_scores, np.sort(scores_of_class))
         areas.append(above.mean())
         deviations[is_class] += _scaled_deviations(above)
         deviations[~is_class] += _scaled_deviations(below)
@@ -314,20 +315,20 @@ def metrics_of_rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         }
         for row in rows
     ]
-    whole = shares[0]
+    all_records_shares = shares[0]
     metrics = dict[str, float]()
     for column, name in (("accuracy_or_recall", "accuracy"), ("auc", "auc")):
-        if column in whole:
-            metrics |= whole[column].as_columns(name)
+        if column in all_records_shares:
+            metrics |= all_records_shares[column].as_columns(name)
     recalls = [
         share["accuracy_or_recall"].value
         for row, share in zip(rows, shares, strict=True)
         if pd.isna(row["column"]) and pd.notna(row["class"])
     ]
     if recalls:
-        metrics["majority_rate"] = whole["majority"].value
+        metrics["majority_rate"] = all_records_shares["majority"].value
         metrics["balanced_accuracy"] = float(np.mean(recalls))
-    for column, estimate in whole.items():
+    for column, estimate in all_records_shares.items():
         if re.fullmatch(r"certified_k\d+", column):
             k = column.removeprefix("certified_k")
             metrics[f"certified_fraction_k{k}"] = estimate.value
@@ -363,7 +364,7 @@ class ModelQuality(ABC):
     @property
     @abstractmethod
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics for all records; those that are not known are left out."""
+        """The metrics over all records by name, without those that are unknown."""
 
     @abstractmethod
     def section(self) -> list[str]:
@@ -445,8 +446,8 @@ class Quality(ModelQuality):
 
         Args:
             in_subgroup: [n] bool, the records of the subgroup.
-            column: of the subgroup, as in ``Subgroup``.
-            value: of the subgroup, as in ``Subgroup``.
+            column: the column whose values are subgroups; None: all subgroups.
+            value: the value of the column; None: all subgroups.
             label: the index of the class; None: every class. Without known labels it is None. There
                 is at least one record.
         """
@@ -534,7 +535,7 @@ class Quality(ModelQuality):
 
     @property
     def metrics(self) -> dict[str, float | int | str]:
-        """The metrics for all records; those that are not known are left out."""
+        """The metrics over all records by name, without those that are unknown."""
         metrics: dict[str, float | int | str] = {**metrics_of_rates(self.rows)}
         metrics["constant"] = int(self.constant)
         if self.verdict:
@@ -569,18 +570,18 @@ class Quality(ModelQuality):
 
     def print_to(self, console: Console) -> None:
         """Print the table of groups; its caller prints the verdict before anything else."""
-        whole = self.all_records
+        all_records = self.all_records
         title = f"{self.records}, unlabelled"
-        if whole.accuracy is not None and whole.majority is not None:
-            baseline = format_rate(whole.majority.value)
+        if all_records.accuracy is not None and all_records.majority is not None:
+            baseline = format_rate(all_records.majority.value)
             title = (
-                f"{self.records}: accuracy {whole.accuracy}; "
+                f"{self.records}: accuracy {all_records.accuracy}; "
                 f"majority-class baseline (always '{self.majority}'): {baseline}"
             )
         if self.constant_note:
             title = f"{title}; {self.constant_note}"
         groups = [group for group in self.groups if not group.is_class_of_subgroup]
-        ks = [*whole.certified]
+        ks = [*all_records.certified]
         shown_ks = [CONSOLE_K] if CONSOLE_K in ks else ks[-1:]
         columns, rows = self._table(groups, shown_ks, space="\n")  # a heading has two lines
         console.table(title, columns, rows[:CONSOLE_ROWS])
@@ -640,18 +641,18 @@ class Quality(ModelQuality):
 
     @property
     def _usefulness_sentence(self) -> str:
-        """A sentence that the model is of no use, or cannot be judged; empty: neither is seen."""
+        """A sentence that the model is of no use or cannot be judged; empty: neither is so."""
         n = self.all_records.records
         records = f"{n:,} {self.records}"
         if n < MINIMUM_RECORDS or (self.majority is None and not self.constant):
             return ""
-        which = "each of"
+        extent = "each of"
         nearly = ""
         if self.exceptions:
-            which = f"all but {self.exceptions:,} of"
+            extent = f"all but {self.exceptions:,} of"
             nearly = "nearly "
         constant = (
-            f"This model answers '{self.answer}' for {which} the {records}, so it is "
+            f"This model answers '{self.answer}' for {extent} the {records}, so it is "
             f"{nearly}constant"
         )
         if (
@@ -682,12 +683,12 @@ class Quality(ModelQuality):
             against = f"{against}. However, {self._ranking_clause}"
         if self.advantage == 1:
             return ""
-        better = (
+        comparison = (
             "significantly worse than a constant answer"
             if self.advantage
             else "not significantly better than a constant answer"
         )
-        return f"On the {records}, this model is {better}: {against}."
+        return f"On the {records}, this model is {comparison}: {against}."
 
     @property
     def explanation(self) -> str:

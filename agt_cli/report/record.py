@@ -177,12 +177,12 @@ class RunRecord(FolderWriter):
             self._write_json("metrics.json", self._metrics)
         self._lock.release()
 
-    def leave_nothing(self) -> None:
+    def discard(self) -> None:
         """Have the files of this record removed when it ends, because nothing was done."""
         self._leaves_nothing = True
 
     def _remove(self) -> None:
-        """Remove what this record wrote, and its folder if this record made it.
+        """Remove the files that this record wrote, and its folder if this record created it.
 
         The folder was empty when it was claimed (``_claim``), so no file of the user's is removed.
         """
@@ -517,7 +517,7 @@ def _revision() -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """Return what a git command prints; None: git is not installed, or failed."""
+    """Return the output of a git command; None: git is not installed, or failed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],

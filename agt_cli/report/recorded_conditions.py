@@ -8,10 +8,10 @@ from agt_cli.report.finished import Run
 
 
 def conditions_of(finished: Run) -> tuple[Condition, ...]:
-    """Return conditions a to g as the run itself recorded them.
+    """Return the seven conditions of a privacy guarantee, as a run recorded them.
 
     Raises:
-        ConfigError: conditions.json is not what the run wrote, or is none.
+        ConfigError: conditions.json is not what the run wrote, or cannot be read as conditions.
     """
     try:
         return tuple(

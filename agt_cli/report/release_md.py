@@ -80,7 +80,7 @@ PUBLISHED_FILES = {"measure": "`dataset.yaml`"}
 
 
 def publish_headline(publishable: str | None, *, answers_from_release: bool) -> str:
-    """Return what may be published, and what repeating the command costs, in bold.
+    """Return the headline, in bold: which files may be published, and the cost of repeating.
 
     Args:
         publishable: what the guarantee covers; None: nothing may be published.
@@ -135,16 +135,16 @@ def _outside_columns(queries: Records) -> list[str]:
     """Return sentences on the columns with values that were not declared, the worst first."""
     # Of a column without any value nothing is outside; ``population_mismatches`` has it where there
     # are enough queries to tell.
-    outside = [part for part in queries.outside if part.total]
+    columns = [part for part in queries.outside if part.total]
     lines = []
-    for part in sorted(outside, key=lambda part: -part.rate)[:MAX_COLUMNS]:
+    for part in sorted(columns, key=lambda part: -part.rate)[:MAX_COLUMNS]:
         column = part.column
         rate = format_rate(part.rate)
         lines.append(
             f"{column}: {part.count:,} of {part.total:,} values (a fraction of {rate}) are "
             f"outside {part.declared}; values in the queries: {part.seen}"
         )
-    hidden = len(outside) - MAX_COLUMNS
+    hidden = len(columns) - MAX_COLUMNS
     if hidden > 0:
         lines.append(
             f"Number of further columns with values outside their public ranges or lists: {hidden}."

@@ -35,9 +35,9 @@ def check_not_replaced(
     if not digest:
         return
     paths: list[Path] = []
-    for place in output_folders:
-        paths += place.glob(f"{UNLEARN}/*/{ACCOUNT_FILE}")
-        paths += place.glob(f"{UNLEARN}/*/*/{ACCOUNT_FILE}")
+    for output_folder in output_folders:
+        paths += output_folder.glob(f"{UNLEARN}/*/{ACCOUNT_FILE}")
+        paths += output_folder.glob(f"{UNLEARN}/*/*/{ACCOUNT_FILE}")
     for path in sorted(paths):
         number = _erasure_that_replaced(path, digest)
         if number is not None:

@@ -86,11 +86,11 @@ class Scoring(ABC):
 
     @abstractmethod
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
-        """Return the scores of answers [n] to queries with these labels [n], one for each key."""
+        """Return the score for each of ``keys``, of answers [n] to queries with labels [n]."""
 
     @abstractmethod
     def constant(self, labels: np.ndarray) -> tuple[str, Any]:
-        """Return the name of the best constant answer to queries with these labels, and itself.
+        """Return the name and the value of the best constant answer to queries with these labels.
 
         Args:
             labels: [n] the true labels.
@@ -137,11 +137,11 @@ class Scoring(ABC):
         """Return a clause on how good released answers are expected to be."""
 
     @abstractmethod
-    def certificate_words(self, many: str) -> str:
-        """Return what certificates say about an answer.
+    def certificate_words(self, counted: str) -> str:
+        """Return a clause on what certificates say about an answer.
 
         Args:
-            many: what they count.
+            counted: the edits that certificates count, in the plural, such as "records".
         """
 
     @abstractmethod
@@ -149,8 +149,8 @@ class Scoring(ABC):
         """Return whether a score is better than another."""
 
     @abstractmethod
-    def is_far_better(self, score: float, other: float) -> bool:
-        """Return whether a score is so much better than another that it is worth a remark."""
+    def is_clearly_better(self, score: float, other: float) -> bool:
+        """Return whether a score is better than another by enough to be reported."""
 
     def shortfall(self, model: float, references: Mapping[str, float]) -> str:
         """Return sentences on how much better the best reference learner is.
@@ -176,9 +176,7 @@ class Scoring(ABC):
         return self.words(score)
 
     def legend(self, labels: np.ndarray) -> str:
-        """Return what a reader of a table of scores needs to know of these labels.
-
-        Empty, the default: nothing.
+        """Return a note for a table of scores on records with these labels; empty: none is needed.
 
         Args:
             labels: [n] the true labels.
@@ -186,7 +184,7 @@ class Scoring(ABC):
         return ""
 
     def warning(self, answers: np.ndarray, labels: np.ndarray) -> str:
-        """Return what the first score of these answers hides; empty (default): nothing.
+        """Return a warning on errors that a model's first score hides; empty: there are none.
 
         Args:
             answers: [n] those of a model.
@@ -261,9 +259,9 @@ class ClassScoring(Scoring):
             return ""
         name = self.classes[rarest]
         count = int((labels == rarest).sum())
-        found = int(((answers == rarest) & (labels == rarest)).sum())
+        recalled = int(((answers == rarest) & (labels == rarest)).sum())
         return (
-            f"Of the {count:,} rows of the rarest class '{name}', this model finds {found:,} "
+            f"Of the {count:,} rows of the rarest class '{name}', this model finds {recalled:,} "
             f"(recall {recall}), although its accuracy is {accuracy}. If this class matters to "
             "you, do not judge the model by its accuracy: published answers may hardly ever be "
             f"'{name}', either."
@@ -316,15 +314,15 @@ class ClassScoring(Scoring):
         """Return the share of answers that are expected to be right."""
         return f"{format_rate(score)} of them correct"
 
-    def certificate_words(self, many: str) -> str:
+    def certificate_words(self, counted: str) -> str:
         """Return that certificates count edits that change an answer."""
-        return f"how many {many} it takes to change an answer"
+        return f"how many {counted} it takes to change an answer"
 
     def is_better(self, score: float, other: float) -> bool:
         """Return whether an accuracy is higher."""
         return score > other
 
-    def is_far_better(self, score: float, other: float) -> bool:
+    def is_clearly_better(self, score: float, other: float) -> bool:
         """Return whether an accuracy is higher by more than 0.02."""
         return score > other + 0.02
 
@@ -444,15 +442,15 @@ class NumberScoring(Scoring):
         """Return the error that is expected of answers."""
         return f"with an expected RMSE of {format_number(score)}"
 
-    def certificate_words(self, many: str) -> str:
+    def certificate_words(self, counted: str) -> str:
         """Return that certificates bound how far edits move an answer."""
-        return f"how far {many} that are added or removed can move an answer"
+        return f"how far {counted} that are added or removed can move an answer"
 
     def is_better(self, score: float, other: float) -> bool:
         """Return whether an error is lower."""
         return score < other
 
-    def is_far_better(self, score: float, other: float) -> bool:
+    def is_clearly_better(self, score: float, other: float) -> bool:
         """Return whether an error is lower by more than 8 %."""
         return score < 0.92 * other
 

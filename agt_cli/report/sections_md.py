@@ -71,7 +71,7 @@ def privacy_sentence(conditions: Sequence[Condition]) -> str:
 
 
 def _privacy_answer(conditions: Sequence[Condition]) -> str:
-    """Return yes or no, and on which conditions it depends, for a table of facts."""
+    """Return whether a privacy guarantee is possible, with the conditions that decide it."""
     failed = [condition for condition in conditions if not condition.held]
     if failed:
         return Markdown(f"**No.** {capitalize_first(_describe_failed(failed))}")
@@ -91,7 +91,10 @@ def describe_unmet_conditions(conditions: Sequence[Condition]) -> str:
 
 
 def _describe_failed(failed: Sequence[Condition]) -> str:
-    """Return "condition e (what it requires) is not met", or the plural for several."""
+    """Return a clause that names conditions which are not met, with what they require.
+
+    For example "condition e (public preprocessing and choices) is not met".
+    """
     requirements = _describe_requirements(failed)
     if len(failed) == 1:
         return f"condition {requirements} is not met"
@@ -104,11 +107,11 @@ def _describe_requirements(conditions: Sequence[Condition]) -> str:
 
 
 def unmet_condition_lines(conditions: Sequence[Condition]) -> list[str]:
-    """Return lines for the console: what a privacy claim still needs, or why there can be none.
+    """Return lines for the console on the conditions of a privacy guarantee that are not met.
 
     Returns:
-        Nothing where every condition holds. If the relation is one-sided (condition g), only that
-        condition is named, because it stays unmet if all others are corrected.
+        Nothing where every condition holds. If the relation is not symmetric (condition g), only
+        that condition is named, because it stays unmet if all others are corrected.
     """
     failed = [condition for condition in conditions if not condition.held]
     if not failed:

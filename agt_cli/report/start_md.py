@@ -160,7 +160,7 @@ class ProposedConstant:
 
     @property
     def sentence(self) -> str:
-        """The name with what was declared; of dates, what the end of the range means as well."""
+        """The name and the declared range or list; for dates, also what the range's end means."""
         line = f"{self.name}: {self.words}"
         if self.is_date:
             line += (
@@ -193,7 +193,7 @@ class ProposedConstants:
 
     @property
     def heading(self) -> str:
-        """What was declared, and what to do before a release; empty: nothing was."""
+        """A sentence on the constants declared public, and on what to check; empty: none are."""
         if not self.proposed and self.size is not None:
             return (
                 "The size that you declared public was computed from the rows, as every claim will "
@@ -217,7 +217,7 @@ class ProposedConstants:
 
     @property
     def items(self) -> Iterator[str]:
-        """Yield each of them in a few words; of very many ranges and lists, the first ones."""
+        """Yield a sentence for each proposed constant; of many ranges, for the first ones only."""
         shown = self.proposed[:MAX_CONSTANTS]
         for constant in shown:
             yield constant.sentence
@@ -326,8 +326,8 @@ def write_start(record: RunRecord, summary: Summary) -> None:
 def _plan_table(summary: Summary) -> pd.DataFrame:
     """Return the table of the ways to continue, as tables/plan.csv has it."""
     rows = []
-    for index, way in enumerate(summary.ways):
-        rows.append({"way": index + 1, "what": way, "recommended": index == summary.proposed})
+    for index, option in enumerate(summary.ways):
+        rows.append({"way": index + 1, "what": option, "recommended": index == summary.proposed})
     return pd.DataFrame(rows)
 
 
@@ -350,10 +350,10 @@ def start_report(summary: Summary, folder: Path) -> str:
         ("What is public", summary.declared),
     ]
     caption = escape_markdown(scoring.caption)
-    ways = []
-    for index, way in enumerate(summary.ways):
+    options = []
+    for index, option in enumerate(summary.ways):
         mark = Markdown("**proposed next**") if index == summary.proposed else ""
-        ways.append((str(index + 1), way, mark))
+        options.append((str(index + 1), option, mark))
     return document(
         f"# First look: {escape_markdown(summary.table)}",
         f"**{escape_markdown(comparison.finding)}**",
@@ -370,7 +370,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
-        markdown_table(("", "way", ""), ways),
+        markdown_table(("", "way", ""), options),
         *((f"## {REMARKS}", [*summary.remarks]) if summary.remarks else ()),
         *(
             ("## Measure, with noise, what is not public", _commands(summary.measuring))
@@ -389,7 +389,7 @@ def start_report(summary: Summary, folder: Path) -> str:
 
 
 def _constants(constants: ProposedConstants) -> list[Any]:
-    """Return the section about what was declared public as it was proposed; empty: nothing was."""
+    """Return the section about constants that were declared public as proposed; empty: none."""
     if not constants.heading:
         return []
     items = [escape_markdown(item) for item in constants.items]

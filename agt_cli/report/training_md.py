@@ -68,11 +68,11 @@ def train_report(
         dataset: on which the model was trained.
         relation: the neighbour relation.
         certificate: the kind of certificate.
-        conditions: conditions a to g.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md).
         quality: of the model, on the test records.
         noise: sentences on weights that were trained with noise, and on later removals.
     """
-    kind, how = _describe_training(record, dataset, relation, certificate)
+    kind, description = _describe_training(record, dataset, relation, certificate)
     advice: list[str] = []
     if dataset.target.numeric is None:  # numbers have intervals, and no stable distances
         advice = caution_advice(record.config["training"])
@@ -86,7 +86,7 @@ def train_report(
         f"# Trained {kind}: {escape_markdown(dataset.name)}",
         *report_headline(quality, len(dataset.train), relation, conditions),
         escape_markdown(quality.explanation),
-        how,
+        description,
         *advice,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
@@ -125,9 +125,7 @@ _TRAINING_SENTENCES: dict[BoundedQuantity | Literal["numbers"], tuple[str, str]]
         "closed form. All constants are in `stability.json`.",
     ),
 }
-"""What a certificate bounds, or that it answers with numbers -> (what was trained, how far a k
-reaches in it).
-"""
+"""What a certificate bounds, or "numbers" -> (short name of the training, its description)."""
 _FLIPS_COUNTED = (
     "Stable distances come from exact counts: how many labels must change before a member "
     "changes its answer, and how many members must change theirs before the vote changes."
@@ -141,9 +139,11 @@ _VOTES_COUNTED = (
 def _describe_training(
     record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
 ) -> tuple[str, str]:
-    """Return (what was trained, how far a k reaches in it)."""
+    """Return a short name of the kind of training, and sentences that describe it."""
     counts_flips = RELATIONS[relation.name].counts_label_flips
     counted = _FLIPS_COUNTED if counts_flips else _VOTES_COUNTED
     answers_with_numbers = dataset.target.numeric is not None
-    kind, how = _TRAINING_SENTENCES["numbers" if answers_with_numbers else certificate.bounded]
-    return kind, how.format(count=len(dataset.train), counted=counted, **record.metrics)
+    kind, description = _TRAINING_SENTENCES[
+        "numbers" if answers_with_numbers else certificate.bounded
+    ]
+    return kind, description.format(count=len(dataset.train), counted=counted, **record.metrics)

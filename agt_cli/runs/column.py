@@ -75,7 +75,8 @@ class Column:
         public: the range is the type's own, or its owner declared it; it was not read off the
             records.
         mixed: some values are whole numbers, and all others text.
-        counts_rows: its values look like row numbers, as ``dataset.counts_rows`` says.
+        resembles_row_numbers: its values look like row numbers, as
+            ``dataset.resembles_row_numbers`` says.
         in_groups: it has very many different whole numbers, and rows with the same one mostly stand
             together, as the rows of one person do.
         predicted_share: the share of all rows whose label this column predicts by itself, if that
@@ -98,7 +99,7 @@ class Column:
     outside: int = 0
     public: bool = False
     mixed: bool = False
-    counts_rows: bool = False
+    resembles_row_numbers: bool = False
     in_groups: bool = False
     predicted_share: float = 0.0
     format: DeclaredFormat | None = None
@@ -107,7 +108,7 @@ class Column:
     @property
     def possible_id(self) -> bool:
         """True: its name and values could identify each record; only the owner knows if they do."""
-        return self.kind == "id" and self.most_rows == 1 and not self.counts_rows
+        return self.kind == "id" and self.most_rows == 1 and not self.resembles_row_numbers
 
     @property
     def may_be_numeric_id(self) -> bool:
@@ -120,7 +121,7 @@ class Column:
     @property
     def may_be_row_numbers(self) -> bool:
         """True: its name or its values could identify records, but look like row numbers."""
-        return self.counts_rows and (self.kind == "id" or self.may_name_people)
+        return self.resembles_row_numbers and (self.kind == "id" or self.may_name_people)
 
     @property
     def may_name_people(self) -> bool:
@@ -144,8 +145,8 @@ class Column:
         """
         if not self.categorical:
             return ()
-        inside = {*self.categorical, *self.markers}
-        return tuple((word, rows) for word, rows in self.values if word not in inside)
+        listed = {*self.categorical, *self.markers}
+        return tuple((word, rows) for word, rows in self.values if word not in listed)
 
     @property
     def outlying_values(self) -> tuple[str, ...]:

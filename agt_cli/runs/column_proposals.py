@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from agt.data.column_reader import ID_KINDS, ColumnReader
 from agt.data.formats import ISO_DATE, DateFormat, NumberFormat, reads
-from agt.data.ids import counts_rows
+from agt.data.ids import resemble_row_numbers
 from agt.errors import DataError
 from agt_cli.runs.column import (
     CODES_REMARK,
@@ -57,7 +57,7 @@ _LAST_YEAR = 9999  # years have four digits (ISO_DATE)
 def propose_columns(
     columns: ColumnReader, values_by_column: Mapping[str, ColumnValues], options: ColumnOptions
 ) -> list[Column]:
-    """Return what each column holds and what is proposed for it, in the order of the file.
+    """Return a description of each column with the proposed settings, in the order of the file.
 
     Args:
         columns: of the file.
@@ -121,7 +121,7 @@ def _dropped_column(name: str) -> Column:
 def _propose_column(
     columns: ColumnReader, values: ColumnValues, rows: int, options: ColumnOptions
 ) -> Column:
-    """Return what a column holds, and what is proposed for it.
+    """Return a description of a column, with the settings that are proposed for it.
 
     Args:
         columns: of the file.
@@ -144,7 +144,9 @@ def _propose_column(
     if values.is_text or values.is_whole:
         texts = np.array(values.distinct.cast(pa.string()).to_pylist(), str)
         column = replace(
-            column, counts_rows=counts_rows(texts), in_groups=_are_in_digit_groups(values)
+            column,
+            resembles_row_numbers=resemble_row_numbers(texts),
+            in_groups=_are_in_digit_groups(values),
         )
         identity = _reason_identifying(column, rows, options.most_values)
         if identity and not declared:
@@ -160,7 +162,7 @@ def _propose_column(
 
 
 def _describe_values(values: ColumnValues, options: ColumnOptions) -> Column:
-    """Return a column with what its values show whatever is proposed for it.
+    """Return a column with the properties of its values that do not depend on any proposal.
 
     Args:
         values: the column's values.
@@ -176,8 +178,13 @@ def _describe_values(values: ColumnValues, options: ColumnOptions) -> Column:
         markers=values.markers,
     )
     if values.is_text and column.distinct:
-        whole, decimal = map(values.matches, ID_KINDS.values())
-        column = replace(column, mixed=bool(whole.any() and not whole.all() and not decimal.any()))
+        is_whole_number, is_decimal = map(values.matches, ID_KINDS.values())
+        column = replace(
+            column,
+            mixed=bool(
+                is_whole_number.any() and not is_whole_number.all() and not is_decimal.any()
+            ),
+        )
     if values.is_single and values.is_numeric:
         column = replace(column, low=float(values.numbers.min()), high=float(values.numbers.max()))
     return column
@@ -322,7 +329,7 @@ def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
     remedy = f"give id={id_column}"
     # other numbers may be, for example, the ages of a few people
     consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
-    if unique and column.counts_rows and (has_identifying_name or consecutive):
+    if unique and column.resembles_row_numbers and (has_identifying_name or consecutive):
         return (
             "the column seems to be a row number; if this number nevertheless identifies each "
             f"record permanently, {remedy} id_permanent=true"
@@ -368,9 +375,9 @@ def _propose_number_column(
         )
     remark = CODES_REMARK if may_be_codes and len(values.distinct) > 2 and not declared else ""
     is_outside = (values.numbers < low) | (values.numbers > high)
-    outside = int(values.counts[is_outside].sum())
+    outside_rows = int(values.counts[is_outside].sum())
     return replace(
-        column, numeric=(low, high), outside=outside, public=bool(declared), remark=remark
+        column, numeric=(low, high), outside=outside_rows, public=bool(declared), remark=remark
     )
 
 
@@ -457,7 +464,7 @@ def _reason_not_read_as_numbers(columns: ColumnReader, values: ColumnValues) -> 
 
 
 def format_remedy(values: ColumnValues, word: str) -> str:
-    """Return what to give, depending on which number a word means that several formats read."""
+    """Return which formats to declare, if several formats read a word as different numbers."""
     choices = []
     for form in values.possible_formats:
         setting = format_setting(values.name, form)

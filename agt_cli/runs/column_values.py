@@ -135,15 +135,15 @@ class ColumnValues:
         has_value: np.ndarray = self.index_of_rows() < len(self.distinct)
         return has_value
 
-    def first_cell(self, columns: ColumnReader, is_wanted: np.ndarray) -> tuple[str, str]:
-        """Return the first cell that has one of some values, and the place of its row as text.
+    def first_cell(self, columns: ColumnReader, is_sought: np.ndarray) -> tuple[str, str]:
+        """Return the first cell that has one of the sought values, and a text that names its row.
 
         Args:
-            columns: of the file.
-            is_wanted: [distinct] bool, at least one.
+            columns: the reader of the file.
+            is_sought: [distinct] bool, which of the distinct values are sought; at least one.
         """
-        wanted_values = self.distinct.filter(pa.array(is_wanted))
-        row = pc.index(pc.is_in(self.cells, wanted_values), True).as_py()
+        sought_values = self.distinct.filter(pa.array(is_sought))
+        row = pc.index(pc.is_in(self.cells, sought_values), True).as_py()
         return str(self.cells[row].as_py()), columns.row(row)
 
     def sorted_counts(self) -> list[tuple[str, int]]:
@@ -240,7 +240,7 @@ def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> Co
 def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
     """Return a column, and whether each row of it has one value or none.
 
-    Vectors, or bytes that are no text, are returned as they are: such a column is left out, and the
+    Vectors, or bytes that are no text, are returned unchanged: such a column is left out, and the
     others can be inspected.
     """
     raw: pa.Array = columns.raw(name, "file")

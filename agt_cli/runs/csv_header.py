@@ -52,7 +52,7 @@ def check_header(path: Path, form: CsvFormat) -> None:
             "each column its own name in line 1, or give header=false if line 1 is the first record"
         )
     _check_one_line_of_names(path, form, is_doubtful=bool(numbers or empty))
-    counted_columns = [[str(start + place) for place in range(len(numbers))] for start in (0, 1)]
+    counted_columns = [[str(start + column) for column in range(len(numbers))] for start in (0, 1)]
     if numbers not in counted_columns or repeated:
         first_names = ", ".join(repr(name) for name in names[:4])
         problem = "has the same name twice" if repeated else "looks like data"

@@ -114,7 +114,7 @@ def dataset_yaml(
     Args:
         undeclared: the names in ``from_data`` that are not declared public; None: all of them.
         table_rows: the number of rows of the whole table that is declared public; None: none is.
-        unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
+        unit_rows: the public cap on the rows of one unit; None: each row is a separate unit.
         id_permanent: True: ids that look like row numbers were declared to be permanent.
         id_is_answered: True: it was declared, by naming no id, that each row is another person.
         size_is_proposed: True: ``table_rows`` is the number of rows as agt rounded it.
@@ -154,7 +154,7 @@ def _size_line(table_rows: int | None) -> str:
     """Return the line of a dataset file that declares a size.
 
     Args:
-        table_rows: as in ``dataset_yaml``.
+        table_rows: the number of rows of the whole table that is declared public; None: none is.
     """
     if table_rows is None:
         return f"declared_size: null    # {SIZE}"
@@ -278,7 +278,7 @@ def _id_lines(
     else:
         id = f"null # {NO_ID}"
     lines = [f"id: {id}"]
-    looks_like_row_numbers = any(column.counts_rows for column in names)
+    looks_like_row_numbers = any(column.resembles_row_numbers for column in names)
     if names and (id_permanent or (has_declarations and not looks_like_row_numbers)):
         lines.append(f"id_permanent: true    # declared by this line: {PERMANENT}")
     if any(column.mixed for column in names):
@@ -338,15 +338,15 @@ def repeated_rows(inspection: Inspection) -> str:
 
 
 def describe_proposal(column: Column, inspection: Inspection, *, id_permanent: bool = False) -> str:
-    """Return a short text on what is proposed for a column.
+    """Return a short text on the settings that are proposed for a column.
 
     Args:
-        id_permanent: as in ``dataset_yaml``.
+        id_permanent: True: ids that look like row numbers were declared to be permanent.
     """
     if column.name == inspection.unit:
         return "the id of the person to whom each record belongs"
     if column.name == inspection.id:
-        is_doubtful = column.counts_rows and not id_permanent
+        is_doubtful = column.resembles_row_numbers and not id_permanent
         return "the record's id" + (f": {COUNTS_ROWS}" if is_doubtful else "")
     if column.name == inspection.label:
         missing = column.missing

@@ -313,10 +313,10 @@ def numeric_label_warnings(
         counts: [n] how many rows have each.
         target: their declared range.
     """
-    outside = int(counts[target.clip(numbers) != numbers].sum())
-    if not outside:
+    outside_rows = int(counts[target.clip(numbers) != numbers].sum())
+    if not outside_rows:
         return []
-    return [DataWarning("label_outside_range", column, (target.bounds,), outside)]
+    return [DataWarning("label_outside_range", column, (target.bounds,), outside_rows)]
 
 
 def sentinel_warnings(

@@ -95,11 +95,11 @@ def number_formats(words: pa.Array) -> list[NumberFormat]:
         NumberFormat(decimal, thousands, unit)
         for unit, (decimal, thousands) in product(units, _SEPARATORS)
     ]
-    found: dict[bytes, NumberFormat] = {}
+    format_by_numbers: dict[bytes, NumberFormat] = {}
     for form in _formats_that_read([*unseparated, *separated], words):
         numbers = form.numbers(words)
-        found.setdefault(numbers.to_numpy(zero_copy_only=False).tobytes(), form)
-    return list(found.values())
+        format_by_numbers.setdefault(numbers.to_numpy(zero_copy_only=False).tobytes(), form)
+    return list(format_by_numbers.values())
 
 
 def formats_override(formats: Mapping[str, DeclaredFormat]) -> str:

@@ -182,7 +182,9 @@ def _described_names(
     Args:
         reader: reads the file.
         options: its formats, ranges and codes name columns.
-        label, id, drop: columns that settings name, as in ``inspect_table``.
+        label: the column of labels; None: not named.
+        id: the column that identifies each record permanently; None: not named.
+        drop: columns that must not be features.
 
     Raises:
         DataError: the file has no column of a name.
@@ -214,7 +216,7 @@ def _read_table(
         reader: reads the file.
         names: the columns to read.
         options: what the owner says of the columns.
-        header: as in ``inspect_table``.
+        header: whether the first line of a csv names the columns; None: it must look as if it did.
 
     Raises:
         DataError: there are no rows; the first line of a csv is repeated, or looks like a record;
@@ -280,7 +282,7 @@ def _count_repeated_rows(
     columns = [values for name, values in values_by_column.items() if name in names]
     by_distinct = sorted(columns, key=lambda values: -len(values.distinct))
     repeated = 0
-    # Rows that a few columns tell apart are told apart by all of them. So of most tables a few
+    # Rows that a few columns distinguish are distinguished by all of them. So of most tables a few
     # columns show that not many rows are equal.
     for count in (_COLUMNS_COMPARED_FIRST, len(columns)):
         cells = {str(index): values.cells for index, values in enumerate(by_distinct[:count])}

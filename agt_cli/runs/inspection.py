@@ -84,7 +84,7 @@ class Inspection:
         """The columns that the owner says to identify records or people, but that look like row
         numbers.
         """
-        return [column.name for column in self.identifying_columns if column.counts_rows]
+        return [column.name for column in self.identifying_columns if column.resembles_row_numbers]
 
     @property
     def possible_people(self) -> list[Column]:

@@ -147,7 +147,7 @@ class LabelFacts:
         target: Literal["classes", "numeric"] | None,
         label_range: tuple[float, float] | None,
     ) -> "LabelFacts":
-        """Return what the labels of a column are.
+        """Return whether the labels of a column are classes or numbers, with their properties.
 
         Args:
             reader: reads the file.
@@ -205,7 +205,7 @@ def _check_label_is_clear(columns: ColumnReader, values: ColumnValues) -> None:
 
 
 def _unread_label_remedy(values: ColumnValues) -> str:
-    """Return what to type so that a label is read as numbers.
+    """Return the settings to type so that labels are read as numbers.
 
     Returns:
         A clause; empty: the label is read as numbers already, or does not contain numbers.

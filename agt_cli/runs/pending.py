@@ -64,11 +64,11 @@ class StateMonitor:
         path = self.run.folder / MANIFEST
         try:
             state = path.stat()
-            seen = (state.st_mtime_ns, state.st_size, state.st_ino)
-            if seen != self.seen:
+            present_state = (state.st_mtime_ns, state.st_size, state.st_ino)
+            if present_state != self.seen:
                 if Manifest.open(path.parent).digest != self.run.digest:
                     return True
-                self.seen = seen
+                self.seen = present_state
         except (OSError, Broken):
             return True
         return has_pending_commit(self.run.folder)

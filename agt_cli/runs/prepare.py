@@ -86,7 +86,7 @@ class Encoder(Protocol):
     """
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """Return what the head sees of records [n, ...], as [n, d]."""
+        """Return the features [n, d] that the head gets of records [n, ...]."""
 
     def encode(self, dataset: Dataset) -> Dataset:
         """Return the data set as the encoder sees it."""
@@ -215,10 +215,10 @@ def data_files(source: DataSource) -> dict[str, dict[str, str]]:
         path = getattr(source, key, None)
         if path is None:
             continue
-        found = locate(path, data_dir, f"dataset.{key}").resolve()
-        files[key] = {"path": str(found)}
-        if found.is_file():
-            files[key]["sha256"] = file_sha256(found)
+        located = locate(path, data_dir, f"dataset.{key}").resolve()
+        files[key] = {"path": str(located)}
+        if located.is_file():
+            files[key]["sha256"] = file_sha256(located)
     if hasattr(source, "data_dir"):
         files["data_dir"] = {"path": str(data_dir.resolve())}
     return files
@@ -292,9 +292,10 @@ def prepare(
     Args:
         settings: the settings of the training.
         console: shows progress.
-        is_erased: ids and units -> which records are left out, as in
-            ``agt.data.erasure.load_without_erased``; None: none ever was.
-        constants: as in ``agt.data.erasure.load_without_erased``.
+        is_erased: ids and units of records -> which of them were erased and are left out; None:
+            none ever was.
+        constants: ``Dataset.settled`` of the data with all erased records; None: of the data as
+            they are now.
     """
     use_threads(settings.compute)
     if is_erased:
@@ -366,9 +367,9 @@ def prepare_in_team(settings: RunSettings, config: Mapping[str, Any], console: C
     """Call ``prepare`` in every process of the team; without a team, in this process.
 
     Args:
-        settings: as in ``prepare``.
+        settings: the settings of the training.
         config: the configuration from which the settings were made; it is sent to the others.
-        console: as in ``prepare``.
+        console: shows progress.
 
     Raises:
         AgtError: ``prepare`` failed in another process.
@@ -502,7 +503,7 @@ def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> N
 
 
 def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords | None:
-    """Return what a finished run stored about its data; None: the run is too old to have stored it.
+    """Return the facts about its data that a finished run stored; None: the run is too old.
 
     Args:
         finished: the run.

@@ -47,7 +47,7 @@ from agt_cli.runs.prepare import (
 )
 from agt_cli.unlearn.hash_key import HashKey
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.record_index import Index, check_asked, check_same
+from agt_cli.unlearn.record_index import Index, check_missing_were_requested, check_same
 
 DIGEST_NAMES = {"data_digest": "data", "features_digest": "encoder's features"}
 
@@ -230,8 +230,8 @@ class OpenedRun:
         stored: its dataset, without training records if queries are in a file.
         model: the stored model.
         queries: the queries; empty if they are read from standard input.
-        conditions: conditions a to g, each with the weaker of the status that the run recorded and
-            the present one.
+        conditions: the seven conditions of a privacy guarantee (docs/method.md), each with the
+            weaker of the status that the run recorded and the present one.
     """
 
     trained: TrainedRun
@@ -305,7 +305,7 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
             "version, or train again"
         )
     missing, _ = check_same(index, prepared.loaded.train, key, prepared.loaded.coding)
-    check_asked(index, missing, Log.of(finished).waiting)
+    check_missing_were_requested(index, missing, Log.of(finished).waiting)
     count = len(prepared.loaded.test)
     recorded_count = finished.metrics["n_test"]
     yield (

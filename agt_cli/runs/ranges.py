@@ -23,7 +23,8 @@ def outliers(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
     times their width. Distinct ones are taken so that neither a column that is 0 in most rows nor a
     frequent 9999 moves the middle.
 
-    What is left out counts as the nearest end of the range, so no guarantee depends on this rule.
+    What is left out is replaced by the nearest end of the range, so no guarantee depends on this
+    rule.
 
     Args:
         numbers: [n] the distinct numbers, finite, in any order.

@@ -126,7 +126,7 @@ def _label_warnings(
     Args:
         inspection: what the table holds.
         values: of the column of labels.
-        remedy: as in ``table_warnings``.
+        remedy: what to type so that labels are read as numbers.
     """
     if inspection.numbers is not None:
         yield from numeric_label_warnings(
@@ -178,7 +178,7 @@ def _thousands_setting(form: CsvFormat | None, values: ColumnValues) -> str:
 
 
 def _lost_code_warnings(inspection: Inspection, column: Column) -> Iterator[DataWarning]:
-    """Yield a warning for each word among codes that counts as a missing value.
+    """Yield a warning for each word among codes that is read as a missing value.
 
     NA is such a word where a column has codes of countries.
 

@@ -89,8 +89,8 @@ class Candidate:
 
     def models_of_folds(self, folds: int) -> Iterator[tuple[LinearModel, Records]]:
         """Yield, for each fold, the model that was trained without its rows, and its rows."""
-        for inside, outside in _split_into_folds(self.rows, folds):
-            yield self._train_on_public(inside), outside
+        for training_rows, validation_rows in _split_into_folds(self.rows, folds):
+            yield self._train_on_public(training_rows), validation_rows
 
     def _train_on_public(self, rows: Records) -> LinearModel:
         """Return the run's model with weights that are trained on public rows.
@@ -167,8 +167,8 @@ def _scores(model: LinearModel, rows: Records, k: int, release: GaussianDP) -> l
     Args:
         model: trained on the other folds.
         rows: rows on which it was not trained.
-        k: as in ``Candidate.scores``.
-        release: as in ``Candidate.scores``.
+        k: the number of edits for which the score ``certified`` counts a label.
+        release: the budget of the released weights that the score ``expected`` is about.
     """
     is_right = model.predict(rows.features) == rows.labels
     is_certified = model.certify(rows.features).stable_distance >= k
@@ -201,5 +201,5 @@ def _split_into_folds(rows: Records, folds: int) -> Iterator[tuple[Records, Reco
     order = np.argsort(keyed_hash(names, _FOLDS_KEY), kind="stable")
     fold_of_unit[order] = np.arange(unit_count) % folds
     for fold in range(folds):
-        outside = fold_of_unit[unit] == fold
-        yield rows.take(~outside), rows.take(outside)
+        in_fold = fold_of_unit[unit] == fold
+        yield rows.take(~in_fold), rows.take(in_fold)

@@ -19,7 +19,7 @@ def compare(
     model: Model,
     test: Records,
     *,
-    usual: Mapping[str, Scores],
+    reference_scores: Mapping[str, Scores],
     planned: Plan,
     eps: float,
 ) -> Comparison:
@@ -30,7 +30,7 @@ def compare(
         scoring: how answers are scored.
         model: that was trained.
         test: the rows that were kept out of training.
-        usual: name -> scores of usual learners on the same rows.
+        reference_scores: name -> scores of usual learners on the same rows.
         planned: what could be released of the model.
         eps: the total budget that it was planned with.
     """
@@ -43,7 +43,7 @@ def compare(
     legend = scoring.legend(test.labels)
     scores = {
         OURS: scoring.scores(model.predict(test.features), test.labels),
-        **usual,
+        **reference_scores,
         constant_name: scoring.scores(np.full_like(test.labels, constant), test.labels),
     }
     return Comparison(
@@ -60,7 +60,7 @@ def boosting_remark(compared: Comparison) -> str:
     """Return that boosted trees may be worth a try as members; empty: they are not far ahead."""
     scoring = compared.scoring
     boosting = value_of(compared.scores.get("boosting", (None,))[0])
-    if boosting is None or not scoring.is_far_better(boosting, compared.model.value):
+    if boosting is None or not scoring.is_clearly_better(boosting, compared.model.value):
         return ""
     if not scoring.is_better(boosting, compared.constant.value):
         return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.data.ids import counts_rows
+from agt.data.ids import resemble_row_numbers
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
 from agt.ledger.ledger import NUMBERED_IDS, Ledger, MatchingTable, check_no_other_ledger
@@ -92,15 +92,15 @@ class LedgerProposal:
             population = ""
         if match.by_names and _may_be_by_chance(names, match.share):
             return cls._propose_own_ledger(folder, name, match, proposal, eps)
-        found = (
+        sentence = (
             f"These people already have the ledger {name}: it admitted the table {match.name} with "
             f"the same {match.shared}."
         )
         if match.by_names:
-            found = (
+            sentence = (
                 f"{_shared_ids_sentence(name, match)} What follows takes them for the same people."
             )
-        sentences = (found, *proposal.sentences)
+        sentences = (sentence, *proposal.sentences)
         if not proposal.eps and population:
             outputs = Path(str(run.config.get("output_dir") or "outputs"))
             sentences += (f"{free_answers(outputs, population)}.",)
@@ -147,12 +147,14 @@ class LedgerProposal:
         eps: float,
         delta: float,
     ) -> "LedgerProposal":
-        """Return what an open ledger would accept; other arguments as of ``find``.
+        """Return which releases about some people an open ledger would accept.
 
         Args:
             ledger: the ledger, open to read.
             name: as ``ledger=`` takes it.
             people: those whom the release is about, with their table.
+            mechanism: the name of the mechanism that is to release from the run.
+            eps, delta: the planned budget of this release.
 
         Raises:
             ConfigError: it would not pay for any release about these people.
@@ -165,7 +167,7 @@ class LedgerProposal:
         if admitted:
             ledger.check(people.relation, table.data, table.unit)
         check_no_other_ledger(
-            ledger.path, table, compare_names=not admitted, declared=book.declared
+            ledger.path, table, compare_names=not admitted, declared_others=book.declared
         )
         kind = weights_mechanisms().get(mechanism)
 
@@ -187,7 +189,10 @@ class LedgerProposal:
         """Return the command that opens a new ledger of these people.
 
         Args:
-            name, run, delta, unit: as of ``ledger_command``.
+            name: the ledger's name.
+            run: the folder of a training run on the table.
+            delta: of the budget of everything that is ever published about these people.
+            unit: whose data the budget protects, in words; empty: as the run says.
         """
         return f"agt {ledger_command(name, run, self.eps, delta, unit, self.declares_others)}"
 
@@ -218,7 +223,7 @@ def _may_be_by_chance(names: np.ndarray, share: float) -> bool:
         names: [n] str, of one table's people.
         share: how many of the compared names another table has, too.
     """
-    if counts_rows(names):
+    if resemble_row_numbers(names):
         return True
     return share < 0.5 and all(map(_NUMBERED.fullmatch, map(str, np.unique(names))))
 

@@ -93,7 +93,7 @@ def _explain_settings_of_people(
         "unit_rows: a public limit on the rows of one person, no smaller than the most here "
         f"({', '.join(counts)}), because nothing is cut. Leave it out for id=none."
     )
-    is_doubtful = any(column.counts_rows for column in inspection.possible_people)
+    is_doubtful = any(column.resembles_row_numbers for column in inspection.possible_people)
     if not is_doubtful or settings.id_permanent is not None or settings.purpose == "certificates":
         return {"unit_rows": "NUMBER"}
     return {"unit_rows": "NUMBER", "id_permanent": "ANSWER"}

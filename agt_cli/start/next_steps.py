@@ -20,7 +20,7 @@ MEASURED = 0.2  # of the budget, for what nobody calls public
 
 @dataclass(frozen=True, kw_only=True)
 class NextSteps:
-    """The ways to go on, and the commands of each.
+    """The options of how to continue, and the commands of each.
 
     Attributes:
         ways: the ways, in words.

@@ -30,9 +30,10 @@ def weights_release(planned: Plan) -> PlannedRelease | None:
 
 
 def _more_answers(planned: Plan, scoring: Scoring, count: int) -> str:
-    """Return how many more answers one by one are still expected to be better than those of the
-    weights, in words that follow a number of answers; empty: no more are, among
-    ``PLANNED_QUERIES``.
+    """Return how many more queries may be answered one by one before weights are better.
+
+    It is text that follows a number of queries. Empty: with each larger number in
+    ``PLANNED_QUERIES``, the labels of the weights are expected to be at least as good.
 
     Args:
         planned: what could be released.
@@ -42,20 +43,22 @@ def _more_answers(planned: Plan, scoring: Scoring, count: int) -> str:
     weights = weights_release(planned)
     if weights is None:
         return ""
-    better = [
+    better_releases = [
         release
         for release in planned.releases
         if release.mechanism in planned.names
         and release.budget.queries > count
         and scoring.is_better(release.expected, weights.expected)
     ]
-    if not better:
+    if not better_releases:
         return ""
-    most = max(release.budget.queries for release in better)
-    best = min if scoring.is_better(0.0, 1.0) else max
-    expected = best(release.expected for release in better if release.budget.queries == most)
+    max_queries = max(release.budget.queries for release in better_releases)
+    best_of = min if scoring.is_better(0.0, 1.0) else max
+    expected = best_of(
+        release.expected for release in better_releases if release.budget.queries == max_queries
+    )
     return (
-        f" (up to {most} are expected to be better than answers of the weights: "
+        f" (up to {max_queries} are expected to be better than answers of the weights: "
         f"{scoring.expected_words(expected)})"
     )
 
@@ -79,7 +82,7 @@ def describe_ways(
     unit_name: str,
     measures_first: bool,
 ) -> list[str]:
-    """Return the three ways to go on: weights, answers one by one, and certificates.
+    """Return sentences on the three options: released weights, single answers, certificates.
 
     The sentences say what is expected of a way, which depends on private rows, so they are for the
     data owner alone.
@@ -115,7 +118,7 @@ def describe_ways(
 
 
 def _describe_weights(release: PlannedRelease, planned: Plan, scoring: Scoring) -> str:
-    """Return what is expected of the answers of released weights.
+    """Return a sentence on the expected score of labels from released weights.
 
     It is said where they would gain less than half of what the model without noise gains over a
     constant answer.

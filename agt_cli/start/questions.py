@@ -120,7 +120,7 @@ def _column_line(column: Column) -> str:
 
 
 def _column_words(column: Column) -> Iterator[str]:
-    """Yield what a column holds, in few words."""
+    """Yield short descriptions of a column's values."""
     if column.kind == "dropped":
         yield "dropped"
     elif column.values and len(column.values) <= FEW_VALUES:
@@ -202,7 +202,12 @@ def _unit_rows_question(inspection: Inspection) -> Question:
 
 
 def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
-    """Return the question which groups of values are public; arguments as of ``questions``."""
+    """Return the question which groups of values are public.
+
+    Args:
+        inspection: what the table holds.
+        id_permanent: whether ids that look like row numbers were declared to be permanent.
+    """
     parts = _grouped(inspection)
     example = f"ranges,{list(parts)[-2]}"  # two of the groups; size is the last one
     lines = [
@@ -225,7 +230,7 @@ def looks_like_row_numbers(inspection: Inspection) -> str:
 
 
 def _questions_about_numbers(inspection: Inspection) -> dict[str, Question]:
-    """Return what is asked about a label of numbers, as ``questions`` does.
+    """Return the questions about labels that are numbers, by the setting that answers each.
 
     The smallest and the largest label are shown as private values, and are not proposed.
     """

@@ -26,7 +26,7 @@ def remarks_on(
     quality: ModelQuality,
     compared: Comparison,
 ) -> list[str]:
-    """Return what to look at before the result is trusted, a sentence each.
+    """Return remarks, a sentence each, on what to check before the result is trusted.
 
     Args:
         dataset: what was trained on.
@@ -95,7 +95,7 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
         yield from (
             f"'{column.name}': {COUNTS_ROWS}. {DECLARED_AT_START}"
             for column in names
-            if column.counts_rows
+            if column.resembles_row_numbers
         )
     if unlisted:
         yield (
@@ -165,7 +165,7 @@ def predictors_sentence(names: Sequence[str]) -> str:
 
 
 def early_remarks(answered: Answered) -> Iterator[str]:
-    """Yield what the owner should know before anything is trained, a sentence each."""
+    """Yield remarks for the owner, a sentence each, that are shown before training."""
     settings = answered.settings
     inspection = answered.inspection
     private = ", ".join(settings.private_groups(inspection))
@@ -190,7 +190,7 @@ def early_remarks(answered: Answered) -> Iterator[str]:
 
 
 def declared_sentence(settings: StartSettings, inspection: Inspection) -> str:
-    """Return what is public, and what that allows."""
+    """Return a sentence on the values that are declared public, and what that allows."""
     groups = ", ".join(settings.private_groups(inspection))
     file = settings.dataset_file
     if not groups:

@@ -76,7 +76,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
     @property
     def id_column(self) -> str | None:
-        """The column that was said to name each person for good; None: none was."""
+        """The column whose ids are declared to name the same person permanently; None: none is."""
         return None if self.id == NONE else self.id
 
     @property
@@ -142,13 +142,13 @@ class StartSettings(StartAnswers, InspectSettings):
                 are not to be left out.
         """
         name = self.id_column
-        found = InspectSettings.inspect(replace(self, id=name))
-        self._check_labels(found)
-        self.check_size(found)
-        column = next(iter(found.identifying_columns), None)
+        inspection = InspectSettings.inspect(replace(self, id=name))
+        self._check_labels(inspection)
+        self.check_size(inspection)
+        column = next(iter(inspection.identifying_columns), None)
         if column and column.missing:
             missing = column.missing
-            rows = found.rows
+            rows = inspection.rows
             raise ConfigError(
                 f"id={name}: {missing:,} of {rows:,} rows have no value in this column: fill in "
                 "to whom each row belongs, or remove these rows from the file"
@@ -159,7 +159,7 @@ class StartSettings(StartAnswers, InspectSettings):
                 "know to whom each row belongs: give id=COLUMN, or leave unit_rows=... out"
             )
         if not column or (column.most_rows == 1 and not self.unit_rows):
-            return found
+            return inspection
         max_rows = column.most_rows
         if self.unit_rows and max_rows > self.unit_rows:
             raise ConfigError(
@@ -167,7 +167,7 @@ class StartSettings(StartAnswers, InspectSettings):
                 "but training refuses a person with more than unit_rows rows: give a higher "
                 "number, or keep fewer rows of each person in the file"
             )
-        return replace(found, id=None, unit=name)
+        return replace(inspection, id=None, unit=name)
 
     def check_size(self, inspection: Inspection) -> None:
         """Raise ConfigError if the size given is ten times the number of rows, or a tenth of it."""
@@ -241,7 +241,7 @@ class Answered:
         return [key for key in open_questions if key not in AT_A_TERMINAL]
 
     def with_answer(self, key: str, answer: str) -> "Answered":
-        """Return a copy with one more answer; the table is read again where this changes it.
+        """Return a copy with one more answer; the table is read again if that is needed.
 
         Args:
             key: the setting that the answer is for.

@@ -55,21 +55,21 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.say(line)
 
 
-def _numbered_lines(ways: Sequence[str], proposed: int) -> Iterator[str]:
-    """Yield a line for each way to go on, with a number.
+def _numbered_lines(options: Sequence[str], proposed: int) -> Iterator[str]:
+    """Yield a numbered line for each option of how to continue.
 
     Args:
-        ways: in words.
-        proposed: the index of the way that is proposed, which is marked.
+        options: the options, in words.
+        proposed: the index of the proposed option, which is marked.
     """
-    for index, way in enumerate(ways):
+    for index, option in enumerate(options):
         number = index + 1
         mark = "  <- the next command" if index == proposed else ""
-        yield f"  {number}. {way}{mark}"
+        yield f"  {number}. {option}{mark}"
 
 
 def write_record(settings: StartSettings, summary: Summary) -> RunRecord:
-    """Write a record of its own with the comparison, the plan and the proposed way."""
+    """Write a separate run folder with the comparison, the plan and the proposed option."""
     answers = {name: getattr(settings, name) for name in StartSettings.__dataclass_fields__}
     config = {name: _plain_answer(value) for name, value in answers.items()}
     with RunRecord(settings.new_folder("start"), "start", config) as record:

@@ -66,7 +66,7 @@ class Asked:
             use; None: not recorded, as in accounts of earlier versions.
         by: what the ids of the request name: records, or units with all of their records.
         hashes_in_log: how many keyed hashes the request log stores for the request: one for each
-            training record, and one for each unit, unless each record is a unit of its own.
+            training record, and one for each unit, unless each record is a separate unit.
         time: when the request was noted.
         people_pending_before: people whose erasure had been requested earlier, and was carried out
             only now.

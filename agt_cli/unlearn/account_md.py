@@ -45,7 +45,7 @@ NEW_SEEDS = (
 
 def headline(account: ErasureReport) -> str:
     """Return in one line who requested erasure, and what was removed by which method."""
-    people = _who_asked(account.asked)
+    people = _requesters(account.asked)
     if account.waiting is not None:
         pending = counted(account.waiting.people, "person", "people")
         return (
@@ -54,25 +54,25 @@ def headline(account: ErasureReport) -> str:
         )
     removal = account.removal
     method = removal.promise.method
-    how = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
+    method_phrase = METHOD_WORDS.get(method, f"the certificate's own method ({method})")
     records = counted(removal.records, "record")
-    return f"{people}; {records} removed from the run by {how}"
+    return f"{people}; {records} removed from the run by {method_phrase}"
 
 
-def _who_asked(asked: Asked) -> str:
-    """Return how many people asked in this command, and how many had asked before it."""
+def _requesters(request: Asked) -> str:
+    """Return a clause on how many people request erasure now, and how many did earlier."""
     parts = []
-    if asked.people_requested or not asked.people_pending_before:
-        people = counted(asked.people_requested, "person", "people")
-        now = f"{people} requested erasure"
-        if asked.people_with_test_records_only:
-            now = (
-                f"{now} (for {asked.people_with_test_records_only} of them, the data has only test "
-                "records, which training did not use)"
+    if request.people_requested or not request.people_pending_before:
+        people = counted(request.people_requested, "person", "people")
+        requested_now = f"{people} requested erasure"
+        if request.people_with_test_records_only:
+            requested_now = (
+                f"{requested_now} (for {request.people_with_test_records_only} of them, the data "
+                "has only test records, which training did not use)"
             )
-        parts.append(now)
-    if asked.people_pending_before:
-        people_before = counted(asked.people_pending_before, "person", "people")
+        parts.append(requested_now)
+    if request.people_pending_before:
+        people_before = counted(request.people_pending_before, "person", "people")
         parts.append(f"{people_before} had requested erasure earlier")
     return ", and ".join(parts)
 
@@ -109,7 +109,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
         rows["changed answers"] = f"the updated model answers {changed:,} of {queries} differently"
     if account.waiting is not None:
         rows["until the next update"] = (
-            f"(agt unlearn run=...) {_answered_meanwhile(account.waiting)}"
+            f"(agt unlearn run=...) {_answered_while_pending(account.waiting)}"
         )
     if account.abstained or (account.abstained is not None and account.updated):
         rows["queries left unanswered until pending erasure requests were carried out"] = counted(
@@ -117,8 +117,8 @@ def summary(account: ErasureReport) -> dict[str, str]:
         )
     budget = account.removal.budget
     if budget is not None:
-        left = f"{budget.total - budget.spent:.4g}"
-        rows["removal budget"] = f"{left} of {budget.total:.4g} left ({BUDGET_UNIT})"
+        remaining = f"{budget.total - budget.spent:.4g}"
+        rows["removal budget"] = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
     rows["earlier answers"] = _earlier_counts(account.earlier)
     if account.sweep is not None:
         rows["traces"] = _traces(account.sweep)
@@ -157,7 +157,7 @@ def _guaranteed(promise: Promise) -> str:
     )
 
 
-def _answered_meanwhile(waiting: Waiting) -> str:
+def _answered_while_pending(waiting: Waiting) -> str:
     """Return which queries are answered while requests are pending."""
     if waiting.distance is None:
         return "no query is answered"
@@ -165,19 +165,19 @@ def _answered_meanwhile(waiting: Waiting) -> str:
 
 
 def _earlier_counts(earlier: Sequence[Earlier]) -> str:
-    """Return how many earlier results may be relied on, and how many of their answers."""
+    """Return a clause on how many earlier results, and answers of them, are still valid."""
     if not earlier:
         return "no earlier answers were found in the folders next to the run"
-    in_part = [each for each in earlier if each.answers_standing and each.answers_void]
+    partly_valid = [result for result in earlier if result.answers_standing and result.answers_void]
     counts = {
-        "stand": sum(not each.answers_void for each in earlier),
-        "void": sum(not each.answers_standing for each in earlier),
+        "stand": sum(not result.answers_void for result in earlier),
+        "void": sum(not result.answers_standing for result in earlier),
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    if in_part:
-        standing = sum(each.answers_standing for each in in_part)
-        void = sum(each.answers_void for each in in_part)
-        parts.append(f"{len(in_part)} in part ({_answers(standing, void)})")
+    if partly_valid:
+        standing = sum(result.answers_standing for result in partly_valid)
+        void = sum(result.answers_void for result in partly_valid)
+        parts.append(f"{len(partly_valid)} in part ({_answers(standing, void)})")
     results = counted(len(earlier), "earlier result")
     listed = ", ".join(parts)
     return f"{results}: {listed}"
@@ -193,19 +193,19 @@ def _standing(result: Earlier) -> str:
 
 
 def _answers(standing: int, void: int) -> str:
-    """Return how many of some answers are valid, and how many void, as a phrase."""
+    """Return a phrase on how many answers are still valid, and how many are void."""
     return f"{standing:,} of {standing + void:,} answers stand, {void:,} void"
 
 
 def _traces(search: TraceSearch) -> str:
-    """Return how many traces were found, in how many runs, and how many were not searched."""
-    found = sum(place.found for place in search.places)
+    """Return how many traces of erased records were found in other runs, as a clause."""
+    traces = sum(place.found for place in search.places)
     runs = sum(place.runs for place in search.places)
-    places = tuple(dict.fromkeys(place.place.sentence for place in search.places))
+    kinds_of_runs = tuple(dict.fromkeys(place.place.sentence for place in search.places))
     words = "no other training runs were found"
     if runs:
         searched = sum(place.searched for place in search.places)
-        words = _traces_in_runs(found, searched, runs, few(places))
+        words = _traces_in_runs(traces, searched, runs, few(kinds_of_runs))
     if any(_has_remark(place, "trained_on_erased_earlier") for place in search.places):
         words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
@@ -214,22 +214,24 @@ def _traces(search: TraceSearch) -> str:
     return words
 
 
-def _traces_in_runs(found: int, searched: int, runs: int, places: str) -> str:
-    """Return how many traces were found in so many runs.
+def _traces_in_runs(traces: int, searched: int, runs: int, kind_of_runs: str) -> str:
+    """Return a clause on how many traces of erased records were found in some training runs.
 
     Args:
-        found: how many.
-        searched: how many of the runs were asked for all that was erased.
-        runs: how many there are.
-        places: what they are, in words.
+        traces: the number of traces (erased records that another run was trained on).
+        searched: the number of runs that were searched for all erased records.
+        runs: the number of runs.
+        kind_of_runs: what kind of runs they are, in words.
     """
     missing = runs - searched
-    if found:
-        words = f"{found} found in {places}"
+    if traces:
+        words = f"{traces} found in {kind_of_runs}"
     elif searched:
-        words = f"none found in {searched} of {runs} {places}"
+        words = f"none found in {searched} of {runs} {kind_of_runs}"
     else:
-        return f"NOT SEARCHED: none of {runs} {places} could be searched for all erased records"
+        return (
+            f"NOT SEARCHED: none of {runs} {kind_of_runs} could be searched for all erased records"
+        )
     if missing:
         words += f"; {missing} of {runs} were NOT SEARCHED for all erased records"
     return words
@@ -273,7 +275,9 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
             f"delete the rows of {counts} from the data's files, but only after every other run "
             "is done, because agt finds records in other runs by these rows"
         )
-    if any(remark.code == "weights_stand" for each in account.earlier for remark in each.reasons):
+    if any(
+        remark.code == "weights_stand" for result in account.earlier for remark in result.reasons
+    ):
         tasks.append(
             "decide whether released weights that were trained on the erased records go on being "
             "used (section Answers given earlier)"
@@ -358,7 +362,7 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
-    """Yield what is not as it should be, for the console, indented."""
+    """Yield an indented line for the console for each problem that an erasure reports."""
     for fact in account.removal.promise.assumptions:
         if not fact.held:
             yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
@@ -383,7 +387,8 @@ def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_D
 
     Args:
         account: the report of the erasure.
-        folders: as in ``open_tasks``.
+        folders: the folders of records that were searched, as a command line names them, in the
+            order of the account's places.
     """
     tasks = open_tasks(account, folders)
     state = account.state
@@ -443,17 +448,17 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
 
 
 def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
-    """Yield the table of what was found where, and what was not looked at."""
+    """Yield the table of traces found in each folder, and the places that were not searched."""
     rows = []
     for place in _places(account):
-        found: object = place.found
+        trace_count: object = place.found
         if not place.found and place.searched == 0 and place.runs:
-            found = "not searched"
+            trace_count = "not searched"
         row = (
             place.place.sentence,
             str(place.runs),
             str(place.searched),
-            _strong(found),
+            _strong(trace_count),
             _remarks_text(place),
         )
         rows.append(row)
@@ -481,7 +486,7 @@ def _places(account: ErasureReport) -> tuple[Place, ...]:
 
 
 def _remarks_text(place: Place) -> str:
-    """Return what was found in a folder, and what was not searched there, as text."""
+    """Return the remarks on a searched folder (traces, and what was not searched) as text."""
     return "; ".join(sentences(place.remarks))
 
 

@@ -74,18 +74,18 @@ class Verdict:
     reasons: tuple[Remark, ...]
 
 
-def releases_of_state(digest: str, places: Sequence[Path]) -> list[Path]:
+def releases_of_state(digest: str, folders: Sequence[Path]) -> list[Path]:
     """Return the folders of releases that were made from one state of a run.
 
     Args:
         digest: the digest of that state.
-        places: the folders in whose subfolder "predict" releases are looked for.
+        folders: output folders; releases are in their subfolders "predict".
     """
     return [
-        made.folder
-        for place in places
-        for made in runs_of_command(place / "predict", "predict")
-        if (made.folder / SPENT).exists() and made.environment.get("trained_digest") == digest
+        release.folder
+        for folder in folders
+        for release in runs_of_command(folder / "predict", "predict")
+        if (release.folder / SPENT).exists() and release.environment.get("trained_digest") == digest
     ]
 
 
@@ -327,7 +327,7 @@ def _judge_release(record: Run, units: int) -> Verdict:
 
 
 def _reason_void(claim: Claim, units: int) -> Remark:
-    """Return why no answer of a release is valid any more.
+    """Return why no answer of an earlier release remains valid after people were removed.
 
     Args:
         claim: the claim of the release.

@@ -72,7 +72,8 @@ class ErasureOrder:
         by: whether ids name records or units (people); None: units where the data has some, else
             records.
         choice: the setting ``method``.
-        may_retrain, fresh: as in ``ErasureJob``.
+        may_retrain: whether a method that cannot keep its promise otherwise may train from scratch.
+        fresh: whether noise, seeds and shards are drawn again.
         output_dir: the folder of records that this command writes into.
         rehearse: erase from a copy of the run only.
         may_be_unknown: True: ids that name no record of the run's data are left out; False: they
@@ -93,11 +94,13 @@ class ErasureOrder:
 
     @property
     def place_names(self) -> tuple[str, ...]:
-        """``places`` as text, relative to the working directory where they are inside it."""
-        here = Path.cwd()
+        """The folders ``places`` as text, relative to the working directory if below it."""
+        working_directory = Path.cwd()
         return tuple(
-            str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
-            for place in self.places
+            str(folder.relative_to(working_directory))
+            if folder.is_relative_to(working_directory)
+            else str(folder)
+            for folder in self.places
         )
 
     @property
@@ -168,11 +171,11 @@ class NothingErased:
 
     @property
     def _kind_of_ids(self) -> str:
-        """What was looked for, in parentheses; empty: the dataset has no setting that says it."""
-        by = self.request.by
+        """What the ids of the request name, in parentheses; empty: no setting says it."""
+        id_kind = self.request.by
         dataset = self.run.config["dataset"]
-        if dataset.get(by) is not None:
-            return f" (ids of the column '{dataset[by]}', dataset.{by})"
+        if dataset.get(id_kind) is not None:
+            return f" (ids of the column '{dataset[id_kind]}', dataset.{id_kind})"
         if "id" in dataset and dataset["id"] is None:
             # An id of a column may look like such a hash, and cannot be found here.
             return " (hashes of the content of records, dataset.id=null, and no ids of a column)"
@@ -190,7 +193,7 @@ def reporting_change(
         console: prints the sentence if the error is an interruption or a bug, which is then raised
             as it is.
         decided: returns whether the change is in effect when the error occurs; if not, errors are
-            raised as they are.
+            raised unchanged.
 
     Raises:
         AgtError: the body failed with an AgtError or an OSError. The exit code is 1 in any case,
@@ -488,7 +491,7 @@ def derive_account(
     return ErasureReport(
         schema=VERSION,
         agt=__version__,
-        asked=_asked_by(entry, log),
+        asked=_requested_in(entry, log),
         removal=removal,
         state=state,
         outside=OUTSIDE,
@@ -500,7 +503,7 @@ def derive_account(
     )
 
 
-def _asked_by(entry: RequestEntry, log: Log) -> Asked:
+def _requested_in(entry: RequestEntry, log: Log) -> Asked:
     """Return how many people, records and ids an entry of a request log names.
 
     Args:

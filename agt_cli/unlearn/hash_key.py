@@ -106,7 +106,7 @@ class HashKey:
 
         Args:
             rows: [n, width] uint8.
-            kind: as in ``names``.
+            kind: what the rows name. The same row has another hash for each kind.
         """
         content = memoryview(rows.tobytes())
         width = rows.shape[1]
@@ -152,7 +152,7 @@ def hexadecimal(hash_bytes: np.ndarray) -> str:
 def _write_new(path: Path, content: bytes) -> None:
     """Write a file that only its owner may read, unless a file is already at the path.
 
-    A file that is already there stays as it is. A new file appears with its whole content at once,
+    A file that is already there stays unchanged. A new file appears with its whole content at once,
     so that no other process reads part of it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -141,7 +141,7 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             "from the data, train a new run (agt train ledger=...), and then delete this run"
         )
     settings, prepared = (
-        _drawn_anew(job, record)
+        _with_new_seeds(job, record)
         if job.fresh
         else (from_the_start(job.run, job.settings), job.prepared)
     )
@@ -181,7 +181,7 @@ def changed_answers(job: ErasureJob, model: Model) -> dict[str, int]:
 def from_the_start(run: Run, settings: RunSettings) -> RunSettings:
     """Return the settings with which a run is trained again from the beginning.
 
-    The head is made anew, because a run stores only the layers of a network of the user's own.
+    The head is built again, because a run stores only the layers of a network of the user's own.
     Threads, kernel and pieces of sums are those of the run, because the last bits depend on them;
     this process uses as many threads from now on.
 
@@ -230,12 +230,12 @@ def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -
     return {**node, key: _with_setting(node[key], rest, value) if rest else value}
 
 
-def _drawn_anew(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
+def _with_new_seeds(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
     """Draw seeds and keys again, and write them into the record's config.yaml.
 
     Returns:
-        The settings with the new seeds and keys; and the data, which says that condition e is not
-        met if the new settings do not meet it.
+        The settings with the new seeds and keys; and the data, which says that condition e
+        (preprocessing and settings are public) is not met if the new settings do not meet it.
     """
     record.reconfigure(fresh_config(record.config, job.batches))
     settings = replace(

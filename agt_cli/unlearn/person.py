@@ -96,9 +96,9 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
         people.append(Person(name, rows, int((test_names == name).sum())))
     unknown = [person.name for person in people if not len(person.rows) and not person.tested]
     if unknown:
-        what = "person (dataset.unit)" if by_unit else "record (dataset.id)"
+        unit_name = "person (dataset.unit)" if by_unit else "record (dataset.id)"
         raise ConfigError(
-            f"person={_as_typed(names)}: no {what} of the run's data has the id "
+            f"person={_as_typed(names)}: no {unit_name} of the run's data has the id "
             f"{', '.join(unknown)}: write ids as in the data"
         )
     public = [person.name for person in people if train.public[person.rows].any()]
@@ -159,9 +159,9 @@ def _last_copies(rows: np.ndarray, copies: np.ndarray) -> np.ndarray:
         As many row numbers as were given, of equal content, in increasing order.
     """
     chosen = []
-    for family in np.unique(copies[rows]):
-        wanted = int((copies[rows] == family).sum())
-        chosen.extend(np.flatnonzero(copies == family)[-wanted:].tolist())
+    for content in np.unique(copies[rows]):
+        copy_count = int((copies[rows] == content).sum())
+        chosen.extend(np.flatnonzero(copies == content)[-copy_count:].tolist())
     return np.array(sorted(chosen), dtype=np.int64)
 
 

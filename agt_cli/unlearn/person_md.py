@@ -34,70 +34,77 @@ PRIVATE = (
 
 
 def person_fields(
-    found: Sequence[PersonAnswers], queries: Records, classes: Sequence[str], answers: np.ndarray
+    comparisons: Sequence[PersonAnswers],
+    queries: Records,
+    classes: Sequence[str],
+    answers: np.ndarray,
 ) -> list[dict[str, Any]]:
-    """Return what was found of each person, as a record has it.
+    """Return how the answers change without each person's records, as person.json has it.
 
     Args:
-        found: the comparisons.
+        comparisons: for each person, the answers with and without that person's records.
         queries: the queries.
         classes: the names of the classes.
         answers: [n] the run's labels of the queries.
     """
     fields = []
-    for each in found:
+    for comparison in comparisons:
         changed = []
-        for row in each.changed_rows.tolist():
-            without = classes[each.influence.labels[row]]
+        for row in comparison.changed_rows.tolist():
+            without = classes[comparison.influence.labels[row]]
             query = {"row": row, "id": str(queries.ids[row])}
             changed.append({**query, "answer": classes[answers[row]], "without": without})
         fields.append(
             {
-                "person": each.person.name,
-                "training_records": len(each.person.rows),
-                "test_records": each.person.tested,
-                "same": each.same,
-                "changed": each.changed,
-                "not_shown": each.not_shown,
-                "method": each.influence.method,
-                "retrained": each.influence.retrained,
+                "person": comparison.person.name,
+                "training_records": len(comparison.person.rows),
+                "test_records": comparison.person.tested,
+                "same": comparison.same,
+                "changed": comparison.changed,
+                "not_shown": comparison.not_shown,
+                "method": comparison.influence.method,
+                "retrained": comparison.influence.retrained,
                 "changed_queries": changed,
             }
         )
     return fields
 
 
-def person_metrics(found: Sequence[PersonAnswers]) -> dict[str, int]:
-    """Return flat numbers over all people that were asked about."""
+def person_metrics(comparisons: Sequence[PersonAnswers]) -> dict[str, int]:
+    """Return how many answers stay the same, change or are not shown, summed over all people."""
     return {
-        "people": len(found),
-        "answers_same": sum(each.same for each in found),
-        "answers_changed": sum(each.changed for each in found),
-        "answers_not_shown": sum(each.not_shown for each in found),
+        "people": len(comparisons),
+        "answers_same": sum(comparison.same for comparison in comparisons),
+        "answers_changed": sum(comparison.changed for comparison in comparisons),
+        "answers_not_shown": sum(comparison.not_shown for comparison in comparisons),
     }
 
 
-def say_people(found: Sequence[PersonAnswers], record: RunRecord, console: Console) -> None:
-    """Say what was found of each person, and whom it is for."""
-    console.table("answers without one person's records", TITLES, _rows(found))
-    for method in dict.fromkeys(each.influence.method for each in found):
+def print_people(comparisons: Sequence[PersonAnswers], record: RunRecord, console: Console) -> None:
+    """Print how the answers change without each person's records, and who may read that."""
+    console.table("answers without one person's records", TITLES, _rows(comparisons))
+    for method in dict.fromkeys(comparison.influence.method for comparison in comparisons):
         console.say(f"how: {METHODS[method]}")
-    console.say(f"{_reader(found)}: {record.folder / 'person.html'}. {PRIVATE}")
+    console.say(f"{_reader(comparisons)}: {record.folder / 'person.html'}. {PRIVATE}")
 
 
 def person_page(
-    found: Sequence[PersonAnswers], fields: Sequence[dict[str, Any]], dataset: str, queries: str
+    comparisons: Sequence[PersonAnswers],
+    fields: Sequence[dict[str, Any]],
+    dataset: str,
+    queries: str,
 ) -> str:
-    """Return the page in Markdown.
+    """Return the page about the answers without one person's records, in Markdown.
 
     Args:
-        found: the comparisons, at least one.
+        comparisons: for each person, the answers with and without that person's records; at least
+            one.
         fields: ``person_fields`` of them.
         dataset: the name of the data.
         queries: which queries were answered, in words.
     """
-    count = len(found[0].influence.outcomes)
-    methods = dict.fromkeys(each.influence.method for each in found)
+    count = len(comparisons[0].influence.outcomes)
+    methods = dict.fromkeys(comparison.influence.method for comparison in comparisons)
     several = (
         "Each answer is without the records of one person only, not without those of all these "
         "people together."
@@ -106,20 +113,22 @@ def person_page(
         "'not shown' means that the Newton step could not decide whether the answer is the "
         "same, and that the model was not trained again to find out."
     )
-    untrained = [each.person.name for each in found if not len(each.person.rows)]
+    untrained = [
+        comparison.person.name for comparison in comparisons if not len(comparison.person.rows)
+    ]
     alone = ", ".join(untrained)
     return document(
         f"# Answers without one person's records: {escape_markdown(dataset)}, {count:,} "
         f"{escape_markdown(queries)}",
-        Markdown(f"**{_reader(found)}.** {PRIVATE}"),
+        Markdown(f"**{_reader(comparisons)}.** {PRIVATE}"),
         "The answers were computed for two known data sets, with and without the person's "
         "records, while a certificate is a bound for all data sets. An answer counts as the "
         "same if training without these records, with the same settings, seeds and keys, gives "
         "the same answer.",
-        markdown_table(TITLES, _rows(found)),
-        [several] if len(found) > 1 else [],
+        markdown_table(TITLES, _rows(comparisons)),
+        [several] if len(comparisons) > 1 else [],
         [f"All records of {alone} are test records, which training did not use."] * bool(untrained),
-        [not_shown] * any(each.not_shown for each in found),
+        [not_shown] * any(comparison.not_shown for comparison in comparisons),
         "## How the answers without the person were computed",
         [METHODS[method] for method in methods],
         "## Changed answers",
@@ -129,9 +138,9 @@ def person_page(
     )
 
 
-def _reader(found: Sequence[PersonAnswers]) -> str:
-    """Return for whom a page is."""
-    if len(found) > 1:
+def _reader(comparisons: Sequence[PersonAnswers]) -> str:
+    """Return a clause on who may read the page."""
+    if len(comparisons) > 1:
         return "This page is for the data owner only, because it is about several people"
     return (
         "This page is only for the data owner, and for the person without whose records the "
@@ -139,13 +148,13 @@ def _reader(found: Sequence[PersonAnswers]) -> str:
     )
 
 
-def _rows(found: Sequence[PersonAnswers]) -> list[tuple[str, ...]]:
-    """Return the cells of the table of people, under ``TITLES``."""
+def _rows(comparisons: Sequence[PersonAnswers]) -> list[tuple[str, ...]]:
+    """Return the rows of the table of people, with a cell for each of ``TITLES``."""
     rows = []
-    for each in found:
-        records = (len(each.person.rows), each.person.tested)
-        numbers = (*records, each.same, each.changed, each.not_shown)
-        rows.append((each.person.name, *(f"{number:,}" for number in numbers)))
+    for comparison in comparisons:
+        records = (len(comparison.person.rows), comparison.person.tested)
+        numbers = (*records, comparison.same, comparison.changed, comparison.not_shown)
+        rows.append((comparison.person.name, *(f"{number:,}" for number in numbers)))
     return rows
 
 

@@ -156,20 +156,20 @@ class Index:
         return tuple(map(hexadecimal, self.ids))
 
 
-def are_among(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return which rows of ``hashes`` are also rows of ``wanted``, [n] bool.
+def are_among(hashes: np.ndarray, sought: np.ndarray) -> np.ndarray:
+    """Return which rows of ``hashes`` are also rows of ``sought``, [n] bool.
 
     Args:
         hashes: [n, 16] uint8.
-        wanted: [m, 16] uint8.
+        sought: [m, 16] uint8.
     """
-    is_wanted = pc.is_in(_column(hashes), _column(wanted))
-    return np.asarray(is_wanted.to_numpy(zero_copy_only=False), dtype=bool)
+    is_sought = pc.is_in(_column(hashes), _column(sought))
+    return np.asarray(is_sought.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def places(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the numbers of the rows that ``are_among`` marks, in increasing order."""
-    return np.flatnonzero(are_among(hashes, wanted))
+def places(hashes: np.ndarray, sought: np.ndarray) -> np.ndarray:
+    """Return the numbers of the rows of ``hashes`` that are also in ``sought``, increasing."""
+    return np.flatnonzero(are_among(hashes, sought))
 
 
 def check_same(
@@ -197,8 +197,8 @@ def check_same(
     # Contents are compared in the form of the index.
     held = records.held_as_codes(coding) if index.of_codes else records.held_as_array()
     present = Index.from_records(records if held is None else held, key)
-    found = pc.index_in(_column(present.ids), _column(index.ids))
-    position = pc.fill_null(found, -1).to_numpy()
+    positions_or_null = pc.index_in(_column(present.ids), _column(index.ids))
+    position = pc.fill_null(positions_or_null, -1).to_numpy()
     is_known = position >= 0
     is_changed = present.contents[is_known] != index.contents[position[is_known]]
     new = np.flatnonzero(~is_known)
@@ -220,7 +220,9 @@ def check_same(
     return np.setdiff1d(np.arange(len(index)), position), position
 
 
-def check_asked(index: Index, missing: np.ndarray, requested: Collection[str]) -> None:
+def check_missing_were_requested(
+    index: Index, missing: np.ndarray, requested: Collection[str]
+) -> None:
     """Raise DataError if the data lack records whose erasure nobody requested.
 
     Args:

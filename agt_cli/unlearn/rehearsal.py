@@ -91,24 +91,24 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
     }
 
 
-def copy_run(run: Run, place: Path) -> Path:
+def copy_run(run: Run, copy_path: Path) -> Path:
     """Copy a run's folder with its key, and return the path of the copy.
 
     The lock of the run is left out, and so is the copy itself, if it lies below the run.
 
     Args:
         run: the run.
-        place: the path of the copy, whose parent folder contains nothing else.
+        copy_path: the path of the copy, whose parent folder contains nothing else.
     """
-    own = place.parent.resolve()
+    parent_of_copy = copy_path.parent.resolve()
 
-    def left_out(at: str, names: list[str]) -> list[str]:
-        """Return which names in a folder are not copied, as ``shutil.copytree`` asks."""
+    def left_out(in_folder: str, names: list[str]) -> list[str]:
+        """Return the names in a folder that are not to be copied."""
         return [
             name
             for name in names
-            if name == Path(STATE_LOCK).name or (Path(at) / name).resolve() == own
+            if name == Path(STATE_LOCK).name or (Path(in_folder) / name).resolve() == parent_of_copy
         ]
 
-    shutil.copytree(run.folder, place, ignore=left_out)
-    return place
+    shutil.copytree(run.folder, copy_path, ignore=left_out)
+    return copy_path

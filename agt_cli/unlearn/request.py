@@ -29,7 +29,7 @@ from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
 from agt_cli.unlearn.hash_key import HashKey, KeyKind, as_words
 from agt_cli.unlearn.log import Log
-from agt_cli.unlearn.record_index import Index, check_asked, check_same, places
+from agt_cli.unlearn.record_index import Index, check_missing_were_requested, check_same, places
 
 INPUT = "-"
 _LINE = re.compile("\r\n?|\n")  # what else str.splitlines cuts at, an id may hold
@@ -164,7 +164,7 @@ class TrainingRecords:
         requested = self.log.waiting
         if request is not None:
             requested = requested | set(request.records)
-        check_asked(self.index, self.missing, requested)
+        check_missing_were_requested(self.index, self.missing, requested)
 
     @property
     def by(self) -> By:
@@ -202,17 +202,17 @@ def read_ids(path: str, source: object) -> list[tuple[str, str]]:
         ConfigError, DataMissing, DataError: there are no ids, or the file cannot be read.
     """
     if path != INPUT and Path(path).suffix.lower() in TABLES_OF_IDS:
-        found = [(word, f"row {row + 1}") for row, word in enumerate(_column(Path(path), source))]
+        ids = [(word, f"row {row + 1}") for row, word in enumerate(_column(Path(path), source))]
     else:
-        found = [
+        ids = [
             (line, f"line {number}") for number, line in enumerate(_lines(path), 1) if line.strip()
         ]
-    if not found:
+    if not ids:
         raise ConfigError(
             f"ids={path}: the file contains no ids: write one id per line. To carry out the "
             "pending requests, leave ids=... out"
         )
-    return found
+    return ids
 
 
 Match = Literal["training", "asked", "test", "unknown"]
@@ -272,23 +272,23 @@ class IdLookup:
         return set(self.test_names.tolist())
 
     def find(self, ids: Sequence[tuple[str, str]]) -> list[RequestedId]:
-        """Return what each different id names, in the order of the file.
+        """Return the records that each distinct id names, in the order of the file.
 
         Args:
-            ids: pairs (id, place in the file). Of an id that is repeated, the first place counts.
+            ids: pairs (id, place in the file). Of a repeated id, the first place is taken.
         """
         places_of_names: dict[str, str] = {}
         for name, place in ids:
             places_of_names.setdefault(name, place)
-        found = []
+        requested_ids = []
         for (name, place), rows in zip(
             places_of_names.items(), self.index_rows([*places_of_names], self.by), strict=True
         ):
             match = self._match(name, rows)
             if match == "asked":
                 place = f"{place} (in entry {self._entry_of(name)} of the request log)"
-            found.append(RequestedId(name, place, rows, match))
-        return found
+            requested_ids.append(RequestedId(name, place, rows, match))
+        return requested_ids
 
     def index_rows(self, names: list[str], by: By) -> list[np.ndarray]:
         """Return for each name the rows in the index that it names; an empty array: there is none.
@@ -373,12 +373,14 @@ def request_for(
     trimmed_ids = [
         (name.strip(), place) if name in trimmed else (name, place) for name, place in ids
     ]
-    found = lookup.find(trimmed_ids)
+    distinct_ids = lookup.find(trimmed_ids)
     ignored: set[str] = set()
     if may_be_unknown:
-        unknown = [requested_id for requested_id in found if lookup.may_be_ignored(requested_id)]
+        unknown = [
+            requested_id for requested_id in distinct_ids if lookup.may_be_ignored(requested_id)
+        ]
         ignored = {requested_id.name for requested_id in unknown}
-    requested = [requested_id for requested_id in found if requested_id.name not in ignored]
+    requested = [requested_id for requested_id in distinct_ids if requested_id.name not in ignored]
     _check_not_requested_before(requested, path)
     _check_known(lookup, requested, path)
     _check_test_records(known, requested, path, may_be_unknown)
@@ -393,17 +395,17 @@ def request_for(
     is_test = np.isin(lookup.test_names, [requested_id.name for requested_id in requested])
     notes = (
         *known.notes,
-        *_notes(ids, found, requested, trimmed, path),
+        *_notes(ids, distinct_ids, requested, trimmed, path),
         *([_COPIES_ERASED] if set(chosen.tolist()) != set(requested_rows.tolist()) else []),
     )
     all_names = tuple(
-        requested_id.name for requested_id in found
+        requested_id.name for requested_id in distinct_ids
     )  # other runs may have any of them
     return Request(
         by=lookup.by,
         records=records,
         units=units,
-        asked=len(found),
+        asked=len(distinct_ids),
         notes=notes,
         names=all_names,
         untrained=_people_without(known, np.unique(known.data.test.units[is_test]), units),
@@ -454,7 +456,7 @@ def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str
 
 def _notes(
     ids: Sequence[tuple[str, str]],
-    found: Sequence[RequestedId],
+    distinct_ids: Sequence[RequestedId],
     requested: Sequence[RequestedId],
     trimmed: set[str],
     path: str,
@@ -463,16 +465,16 @@ def _notes(
 
     Args:
         ids: pairs (id, place in the file), as they were read.
-        found: the different ids.
+        distinct_ids: the different ids.
         requested: those of them that were not left out, as ids of no record of the data.
         trimmed: the ids whose blanks at the ends were ignored, with these blanks.
         path: the file.
     """
-    ignored = len(found) - len(requested)
+    ignored = len(distinct_ids) - len(requested)
     if ignored:
         yield (
-            f"ids={path}: {ignored} of {len(found)} ids are not in the data of this run. They "
-            "were left out, because unknown=ignore"
+            f"ids={path}: {ignored} of {len(distinct_ids)} ids are not in the data of this run. "
+            "They were left out, because unknown=ignore"
         )
     of_test = _describe_ids(requested, "test")
     if of_test:
@@ -481,7 +483,7 @@ def _notes(
             "records are not part of this erasure. Delete their rows from the data yourself; the "
             "run does not need these rows"
         )
-    repeated = len(ids) - len(found)
+    repeated = len(ids) - len(distinct_ids)
     if repeated:
         yield (
             f"ids={path}: {repeated} of {len(ids)} lines repeat an earlier id; each id counts "

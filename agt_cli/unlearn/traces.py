@@ -164,10 +164,11 @@ class TraceTargets:
             request: the request that is carried out.
             run: the run that they are erased from.
         """
-        asked = known.log.waiting | set(request.records)
+        requested = known.log.waiting | set(request.records)
         train = known.data.train
         is_erased = np.array(
-            [known.index.words[place] in asked for place in known.index_rows.tolist()], dtype=bool
+            [known.index.words[place] in requested for place in known.index_rows.tolist()],
+            dtype=bool,
         )
         erased = train.take(is_erased)
         test = known.data.test
@@ -184,9 +185,9 @@ class TraceTargets:
             ids=ids,
             earlier_ids=() if earlier is None else _ids_of(earlier, (*staying, erased)),
             rows=len(erased),
-            erased=frozenset(asked),
-            known_by_id=frozenset(as_words(known.key.names(ids, "record"))) & asked,
-            known_by_unit=_words_of_units(known, ids) & asked,
+            erased=frozenset(requested),
+            known_by_id=frozenset(as_words(known.key.names(ids, "record"))) & requested,
+            known_by_unit=_words_of_units(known, ids) & requested,
             columns=NameColumns.of(run),
             entries=known.log.pending,
             earlier_entries=known.log.done,
@@ -242,7 +243,9 @@ class TraceTargets:
         """Return the hashes of erased records for which another run was or can be searched.
 
         Args:
-            other, searched_until: as in ``records_missing``.
+            other: how the other run's data name records; None: it cannot be searched for names.
+            searched_until: the number of the last entry of the request log at which it was searched
+                for everything; 0: it never was.
         """
         covered = [frozenset(e.records) for e in self.entries if e.number <= searched_until]
         if self._shares("id", other):
@@ -255,8 +258,9 @@ class TraceTargets:
         """Return for how many people another run cannot be searched for all of their records.
 
         Args:
-            other: as in ``records_missing``.
-            searched_until: as in ``records_missing``.
+            other: how the other run's data name records; None: it cannot be searched for names.
+            searched_until: the number of the last entry of the request log at which it was searched
+                for everything; 0: it never was.
         """
         unnamed = self.unnamed_people.items()
         missing = sum(people for number, people in unnamed if number > searched_until)
@@ -370,14 +374,14 @@ class ModelsBelow:
         found["running"] -= with_checkpoint
         return cls({kind: tuple(sorted(paths)) for kind, paths in found.items()}, len(errors))
 
-    def without(self, seen: set[Path]) -> "ModelsBelow":
-        """Return these without the folders that were seen elsewhere.
+    def without(self, searched: set[Path]) -> "ModelsBelow":
+        """Return a copy without some folders, which were searched before.
 
         Args:
-            seen: folders, with links resolved.
+            searched: folders, with links resolved.
         """
         folders = {
-            kind: tuple(path for path in paths if path.resolve() not in seen)
+            kind: tuple(path for path in paths if path.resolve() not in searched)
             for kind, paths in self.folders.items()
         }
         return ModelsBelow(folders, self.unlisted)
@@ -468,39 +472,39 @@ class SearchesBelow:
 def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> tuple[Place, ...]:
     """Search the runs below some folders for erased records.
 
-    Interrupted trainings cannot be searched, and each counts as a trace. A run that is below two of
-    the folders is counted once.
+    Interrupted trainings cannot be searched, and each is reported as a trace. A run that is below
+    two of the folders is counted once.
 
     Args:
         targets: the erased records.
-        folders: where runs lie.
+        folders: the folders below which runs are searched.
         run: the folder of the run that was updated.
 
     Returns:
-        What was found, an entry for each folder.
+        The result of the search of each folder.
     """
-    searched = {run.resolve()}  # folders that were searched, or are not to be
+    searched = {run.resolve()}  # folders that were searched or must not be
     searches = list[SearchesBelow]()
     for folder in folders:
         models = ModelsBelow.of(folder).without(searched)
         searched |= models.resolved
-        answers = {
+        answer_by_run = {
             path.relative_to(folder).as_posix(): search_run(targets, path)
             for path in models.folders["indexed"]
         }
-        searches.append(SearchesBelow(folder, answers, models))
+        searches.append(SearchesBelow(folder, answer_by_run, models))
     keys = {answer.key for search in searches for answer in search.answers.values()}
-    with_traces = {key for key, hashes in _found_before(targets.entries).items() if hashes}
+    with_traces = {key for key, hashes in _hashes_found_before(targets.entries).items() if hashes}
     missing_runs = len(with_traces - keys)
-    found = list[Place]()
+    results = list[Place]()
     for search in searches:
-        found.append(_place_of(targets, search, missing_runs))
+        results.append(_place_of(targets, search, missing_runs))
         missing_runs = 0  # they are in no folder, so they are counted once, in the first
-    return tuple(found)
+    return tuple(results)
 
 
 def _place_of(targets: TraceTargets, below: SearchesBelow, missing_runs: int) -> Place:
-    """Return what was found below one folder.
+    """Return the result of searching the runs below one folder for erased records.
 
     Args:
         targets: the erased records.
@@ -549,7 +553,7 @@ def _remarks_on_found(values: Mapping[str, Mapping[str, Value]]) -> Iterator[Rem
 
 
 def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iterator[Remark]:
-    """Yield what the runs with an index answered, the traces first.
+    """Yield remarks on the searches of runs with an index of records, traces first.
 
     Args:
         targets: the erased records.
@@ -612,7 +616,7 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
         key = HashKey.of(run)
     is_key = key is not None and key.check == index.key
     index_digest = manifest.files[RECORD_INDEX_FILE]
-    states = {manifest.digest} | _states_before(run, manifest)
+    states = {manifest.digest} | _earlier_states(run, manifest)
     searched_until = max(
         (
             e.number
@@ -621,8 +625,8 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
         ),
         default=0,
     )
-    before = _found_before(targets.entries).get(index.key, frozenset())
-    of_earlier = _found_before(targets.earlier_entries).get(index.key, frozenset())
+    before = _hashes_found_before(targets.entries).get(index.key, frozenset())
+    of_earlier = _hashes_found_before(targets.earlier_entries).get(index.key, frozenset())
     rows = _rows_hashed(index, before)
     earlier_rows = _rows_hashed(index, of_earlier)
     if key is not None and is_key:
@@ -678,7 +682,7 @@ def _content_of_names(run: Run, dataset: Mapping[str, Any]) -> str:
     return json.dumps([settings, digests], default=str)
 
 
-def _states_before(run: Path, manifest: Manifest) -> frozenset[str]:
+def _earlier_states(run: Path, manifest: Manifest) -> frozenset[str]:
     """Return the digests of the states that a run's state was made from by erasures.
 
     A state has no record that an earlier one of these lacks. None if its log cannot be read.
@@ -728,7 +732,7 @@ class StoredSearch:
         records = frozenset(search["records"])
         if any(len(bytes.fromhex(word)) != SIZE for word in records):
             raise ValueError("a hash has the wrong length")
-        # Earlier versions did not store which states were searched; then none counts as searched.
+        # Earlier versions did not store which states were searched; then none is taken as searched.
         return cls(
             records, frozenset(search.get("indexes", ())), frozenset(search.get("states", ()))
         )
@@ -762,7 +766,7 @@ def _was_searched_for_all(
         key: of the other run.
         index_digest: of the other run's file records.bin. The same file has the same records.
         states: digests of the other run's state, and of those that it was made from by erasures.
-            If one of these was searched, the present state counts as searched, too.
+            If one of these was searched, the present state is taken as searched, too.
     """
     search = _searches_of(entry).get(key)
     if search is None:
@@ -770,13 +774,13 @@ def _was_searched_for_all(
     return index_digest in search.indexes or bool(states & search.states)
 
 
-def _found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
-    """Return for each run, by its key, its own hashes of the erased records that it had."""
-    found = dict[str, frozenset[str]]()
+def _hashes_found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
+    """Return key of a run -> the hashes, under that run's secret key, of erased records it had."""
+    hashes_by_run = dict[str, frozenset[str]]()
     for entry in entries:
         for key, search in _searches_of(entry).items():
-            found[key] = found.get(key, frozenset()) | search.records
-    return found
+            hashes_by_run[key] = hashes_by_run.get(key, frozenset()) | search.records
+    return hashes_by_run
 
 
 def _people_without_training(entries: Sequence[RequestEntry]) -> dict[int, int]:
@@ -856,14 +860,14 @@ def _folders_below(folder: Path, errors: list[OSError]) -> Iterator[tuple[Path, 
     """
     if not folder.exists():
         return
-    seen = set[tuple[int, int]]()
-    for inside, folders, files in os.walk(folder, onerror=errors.append, followlinks=True):
-        identity = os.stat(inside)
-        if (identity.st_dev, identity.st_ino) in seen:
+    visited = set[tuple[int, int]]()
+    for subfolder, folders, files in os.walk(folder, onerror=errors.append, followlinks=True):
+        identity = os.stat(subfolder)
+        if (identity.st_dev, identity.st_ino) in visited:
             folders.clear()  # a link back; os.walk goes no further
             continue
-        seen.add((identity.st_dev, identity.st_ino))
-        yield Path(inside), frozenset(files)
+        visited.add((identity.st_dev, identity.st_ino))
+        yield Path(subfolder), frozenset(files)
 
 
 def _ids_of(
@@ -876,8 +880,8 @@ def _ids_of(
         staying: the records that remain.
         more: further names, which are returned under the same condition.
     """
-    kept = {
+    remaining_names = {
         name for records in staying for name in (*records.ids.tolist(), *records.units.tolist())
     }
     names = dict.fromkeys((*erased.ids.tolist(), *erased.units.tolist(), *more))
-    return tuple(name for name in names if name not in kept)
+    return tuple(name for name in names if name not in remaining_names)

@@ -9,7 +9,7 @@ from agt.store.reading import Broken
 SAME = 1e-6
 """The relative difference by which special functions of another machine may differ."""
 TINY = 1e-300
-"""The absolute difference that counts as none, near the smallest doubles."""
+"""The absolute difference that is ignored, near the smallest doubles."""
 
 
 def first_difference(recorded: Any, derived: Any, value_path: str = "") -> str:
@@ -25,14 +25,14 @@ def first_difference(recorded: Any, derived: Any, value_path: str = "") -> str:
     both_lists = isinstance(recorded, list | tuple) and isinstance(derived, list | tuple)
     if isinstance(recorded, dict) and isinstance(derived, dict):
         for key in {**derived, **recorded}:
-            inside = f"{value_path}.{key}" if value_path else key
-            difference = first_difference(recorded.get(key), derived.get(key), inside)
+            entry_path = f"{value_path}.{key}" if value_path else key
+            difference = first_difference(recorded.get(key), derived.get(key), entry_path)
             if difference:
                 return difference
         return ""
     if both_lists and len(recorded) == len(derived):
-        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
-            difference = first_difference(one, other, f"{value_path}[{index}]")
+        for index, (recorded_item, derived_item) in enumerate(zip(recorded, derived, strict=True)):
+            difference = first_difference(recorded_item, derived_item, f"{value_path}[{index}]")
             if difference:
                 return difference
         return ""

@@ -61,16 +61,17 @@ def _compare_data_file(name: str, entry: dict[str, Any], erased: bool) -> Verifi
             )
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
-        now = digest[:16]
-        then = recorded[:16]
+        present_hash = digest[:16]
+        trained_hash = recorded[:16]
         if digest == recorded:
             findings.ok(
-                "data", f"{name}: the file is the one that was trained on (sha256 {now}...)"
+                "data",
+                f"{name}: the file is the one that was trained on (sha256 {present_hash}...)",
             )
         else:
             changed = (
-                f"{name}: the file CHANGED since training (sha256 {now}... now, {then}... at "
-                "training)"
+                f"{name}: the file CHANGED since training (sha256 {present_hash}... now, "
+                f"{trained_hash}... at training)"
             )
             if erased:
                 changed += (

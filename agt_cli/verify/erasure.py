@@ -190,7 +190,13 @@ def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry)
         )
     removed = 0
     if account.updated:
-        removed = len({record for each in log.batch(entry.number) for record in each.records})
+        removed = len(
+            {
+                record
+                for earlier_entry in log.batch(entry.number)
+                for record in earlier_entry.records
+            }
+        )
     if removed != recorded.records:
         raise Broken(
             f"the number of removed records is {recorded.records} in {ACCOUNT_FILE} "
@@ -445,9 +451,11 @@ def _check_index(log: Log, record: Record) -> None:
             "of the two was altered or replaced"
         )
     erased = len(log.erased)
-    left = len(log.erased & indexed)
-    if left:
-        raise Broken(f"{RECORD_INDEX_FILE} still lists {left} of the {erased} erased records")
+    listed_count = len(log.erased & indexed)
+    if listed_count:
+        raise Broken(
+            f"{RECORD_INDEX_FILE} still lists {listed_count} of the {erased} erased records"
+        )
     missing = len(log.waiting - indexed)
     if missing:
         pending = len(log.waiting)

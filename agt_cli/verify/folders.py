@@ -89,29 +89,29 @@ def inventory(folder: Path) -> dict[str, str]:
     Raises:
         Broken: there are more files than agt writes into a run's folder.
     """
-    found: dict[str, str] = {}
+    kind_by_path: dict[str, str] = {}
 
     def note_unlisted(error: OSError) -> None:
         path = Path(error.filename).relative_to(folder).as_posix()
-        found[path] = (
+        kind_by_path[path] = (
             f"this folder's files cannot be listed ({error.strerror}), so they were not checked"
         )
 
-    for inside, folders, files in os.walk(folder, onerror=note_unlisted):
-        is_deepest = len(Path(inside).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
+    for subfolder, folders, files in os.walk(folder, onerror=note_unlisted):
+        is_deepest = len(Path(subfolder).relative_to(folder).parts) >= MAX_FOLDER_DEPTH
         for name in (*folders, *files):
-            path = Path(inside, name)
+            path = Path(subfolder, name)
             mode = path.lstat().st_mode
             if is_deepest or not stat.S_ISDIR(mode):
-                found[path.relative_to(folder).as_posix()] = file_kind(mode)
+                kind_by_path[path.relative_to(folder).as_posix()] = file_kind(mode)
         if is_deepest:
             folders.clear()  # os.walk goes no further
-        if len(found) > MAX_ENTRIES:
+        if len(kind_by_path) > MAX_ENTRIES:
             raise Broken(
                 f"the folder contains more than {MAX_ENTRIES:,} files, but no run of agt "
                 "writes so many: give the folder of one run"
             )
-    return found
+    return kind_by_path
 
 
 @dataclass(frozen=True)
@@ -195,15 +195,15 @@ class Record(Run):
 
     def _check_unlisted_files(self) -> None:
         """Note the files of the folder that its manifest does not list."""
-        found = inventory(self.folder)
-        extra = sorted(found.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
+        kind_by_path = inventory(self.folder)
+        extra = sorted(kind_by_path.keys() - {MANIFEST_FILE, *self.manifest.files, *BESIDE})
         temporary = []
         unlisted = []
         for name in extra:
             if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:]):
                 temporary.append(name)
             else:
-                kind = found[name]
+                kind = kind_by_path[name]
                 unlisted.append(f"{name} ({kind})" if kind else name)
         if temporary:
             names = few(temporary, MAX_NAMED)
@@ -277,7 +277,7 @@ class Record(Run):
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions a to g of conditions.json; empty: there are none that can be read.
+        """The seven conditions of a privacy guarantee in conditions.json; empty: not readable.
 
         Each must have the status that follows from its own facts, and metrics.json must count as
         many conditions of each status. The results are noted in the findings.
@@ -302,7 +302,7 @@ class Record(Run):
             for name in COUNTS_SINCE_0_11 - self.metrics.keys():
                 del counts[name]  # the record is older than these
             self.check_metrics("conditions.json", **counts)
-            statuses = stand_words(conditions)
+            statuses = condition_counts_sentence(conditions)
             self.findings.ok(
                 "conditions", f"the status of each condition follows from its facts: {statuses}"
             )
@@ -430,9 +430,10 @@ class Record(Run):
             check_match("metrics.json", recorded, name, numbers)
 
     def sources(self) -> Iterator[tuple[str, Path, str | None]]:
-        """Yield the folders that this one was made from: what it is, its path and its digest.
+        """Yield the folders that this one was made from, each as (kind, path, digest).
 
-        A digest of None means that none was recorded.
+        The kind is "training run" or "released weights". A digest of None means that none was
+        recorded.
 
         Raises:
             Broken: a recorded path is not text.
@@ -453,8 +454,11 @@ class Record(Run):
                 yield name, Path(place), None if digest is None else read_digest(str(digest))
 
 
-def stand_words(conditions: Sequence[Condition]) -> str:
-    """Return the conditions of each standing, as in ``6 proved (a b c d f g), 1 declared (e)``."""
+def condition_counts_sentence(conditions: Sequence[Condition]) -> str:
+    """Return how many conditions are proved, declared and not held, with their letters.
+
+    For example ``6 proved (a b c d f g), 1 declared (e)``.
+    """
     parts = []
     for standing in Standing:
         letters = [condition.letter for condition in conditions if condition.standing is standing]
@@ -573,15 +577,15 @@ def _plain(conditions: Sequence[Condition]) -> Any:
 
 
 def check_not_better(record: Record, conditions: Sequence[Condition], source: str) -> None:
-    """Raise Broken if a record claims a condition more strongly than what it was made from.
+    """Raise Broken if a record claims a condition more strongly than the folder it was made from.
 
     That is the case if its status is stronger, or if the status is the same but a declaration that
     it relies on is missing.
 
     Args:
         record: the record that is checked.
-        conditions: the conditions of what it was made from.
-        source: what it was made from, for messages.
+        conditions: the conditions of the folder that the record was made from.
+        source: a name of that folder for messages, such as "the training run".
     """
     for origin, recorded in zip(conditions, record.conditions, strict=False):
         letter = recorded.letter

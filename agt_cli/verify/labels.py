@@ -57,14 +57,14 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
         drawn_from_sums = _uses_mechanism(record, LaplaceMean)
         return _check_numbers(labels, model.number_votes, drawn_from_sums)
     classes = [] if trained is None else trained.classes
-    found = f"the file of labels has {count} labels, as metrics.json says"
+    sentence = f"the file of labels has {count} labels, as metrics.json says"
     if not classes:
-        return found
+        return sentence
     unknown = sorted(set(pc.unique(labels).to_pylist()).difference(classes))
     if unknown:
         label = unknown[0]
         raise Broken(f"the labels include {label!r}, which is not a class of the training run")
-    return f"{found}, and each label is a class of the training run"
+    return f"{sentence}, and each label is a class of the training run"
 
 
 def _check_numbers(labels: pa.DictionaryArray, model: NumberVotes, drawn_from_sums: bool) -> str:

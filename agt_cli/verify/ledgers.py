@@ -54,7 +54,7 @@ NotedHead = Head | Path | None
 """
 
 
-def look_at_ledger(
+def check_whole_ledger(
     path: Path,
     known: NotedHead,
     check_release: Callable[[Ledger, Findings], None] | None = None,
@@ -244,7 +244,7 @@ def ledgers_of(
         _compare_labels(record, trained, ledger, {paid["entry"], *paid.get("entries", ())})
 
     compare_stored = partial(_compare_stored, record, trained)
-    yield look_at_ledger(path, known, compare_paid if paid else compare_stored)
+    yield check_whole_ledger(path, known, compare_paid if paid else compare_stored)
 
 
 def _lost_ledger(paid: Mapping[str, Any], named: object) -> VerifiedItem:

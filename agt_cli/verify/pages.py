@@ -16,7 +16,7 @@ from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.command_settings.on_run import STANDARD_INPUT
-from agt_cli.releasing.noise import MECHANISM, meant_guarantee, missing_conditions
+from agt_cli.releasing.noise import MECHANISM, missing_conditions, target_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.number_quality import metrics_of_errors
@@ -58,12 +58,12 @@ def check_data(record: Record, trained: Record | None) -> None:
     if trained is None or trained.command != "train":
         return
     for key in DATA_KEYS:
-        here = record.environment.get(key)
-        there = trained.environment.get(key)
-        if here != there:
+        recorded = record.environment.get(key)
+        trained_value = trained.environment.get(key)
+        if recorded != trained_value:
             raise Broken(
-                f"the entry '{key}' is {here} in env.json, but {there} in env.json of the training "
-                "run"
+                f"the entry '{key}' is {recorded} in env.json, but {trained_value} in env.json of "
+                "the training run"
             )
 
 
@@ -377,7 +377,7 @@ def check_noise(record: Record) -> str | None:
     if not record.spent:
         return None
     noise = record.config["noise"]
-    guarantee = meant_guarantee(float(noise["epsilon"]), float(noise["delta"]))
+    guarantee = target_guarantee(float(noise["epsilon"]), float(noise["delta"]))
     derived: dict[str, object] = {
         "what": "weights",
         "mechanism": MECHANISM,

@@ -254,16 +254,17 @@ def _compare_arrays(recorded: Mapping[str, np.ndarray], derived: Mapping[str, np
         derived: name -> array that it should have; every name is in ``recorded``.
     """
     for name, array in derived.items():
-        then = recorded[name]
-        if then.shape != array.shape:
+        recorded_array = recorded[name]
+        if recorded_array.shape != array.shape:
             raise Broken(
-                f"{name} in {WEIGHTS} has the shape {then.shape}, but should have {array.shape}"
+                f"{name} in {WEIGHTS} has the shape {recorded_array.shape}, but should have "
+                f"{array.shape}"
             )
-        differing = np.argwhere(then != array)
+        differing = np.argwhere(recorded_array != array)
         if len(differing):
             index = tuple(differing[0].tolist())
             element = f"{name}{list(index)}"
-            recorded_number = float(then[index])
+            recorded_number = float(recorded_array[index])
             derived_number = float(array[index])
             raise Broken(
                 f"{element} in {WEIGHTS} is {recorded_number!r}, but should be {derived_number!r}"
@@ -282,19 +283,19 @@ def _only(fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _compare_claim_with_release(claimed: Claim, release: Record | None) -> None:
-    """Raise Broken unless a folder of weights has the claim of the run that released them.
+    """Raise Broken unless released weights carry the privacy claim of the run that released them.
 
-    Only the date of issue is left out in the folder. Nothing is compared if the run's claim is
-    missing or cannot be read, because another check notes that.
+    Only the date of issue is missing in the folder of the weights. Nothing is compared if the
+    run's claim is missing or cannot be read, because another check notes that.
 
     Args:
         claimed: the claim in the folder of weights.
         release: the run that released the weights; None: it was not found.
     """
-    owner_claim = None if release is None else _claim_in(release)
-    if owner_claim is None:
+    claim_of_run = None if release is None else _claim_in(release)
+    if claim_of_run is None:
         return
-    derived = plain_of(replace(owner_claim, issued=None))
+    derived = plain_of(replace(claim_of_run, issued=None))
     check_match(CLAIM_FILE, plain_of(claimed), RELEASING_RUN, derived)
 
 

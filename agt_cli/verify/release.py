@@ -128,9 +128,9 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
 def _derive_claim(
     record: Record, model: Model | None, claimed: Claim | None, simulated: bool
 ) -> Claim:
-    """Return the claim that agt predict would make of a release, with its totals.
+    """Recompute the privacy claim that agt predict makes of a release, with its totals.
 
-    Compare it with spent.json and metrics.json on the way.
+    The claim is compared with spent.json and metrics.json.
 
     Args:
         record: of the release.
@@ -203,7 +203,7 @@ def _check_total(requested: TotalConfig, derived: Claim, released_count: int) ->
 
 
 def _check_counts(record: Record, derived: Claim, released_count: int, one_by_one: bool) -> None:
-    """Raise Broken unless metrics.json counts as many answers as spent.json.
+    """Raise Broken unless metrics.json and spent.json state the same number of released answers.
 
     Labels that a ledger paid for in one go are not compared: some of the queries may have been
     answered from the ledger or not at all, so the two files count different things.
@@ -361,7 +361,7 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
 
 
 def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
-    """Raise Broken unless the recorded claim is the recomputed one.
+    """Raise Broken unless a release's recorded privacy claim equals the recomputed one.
 
     Which ledger counts the release, if any, is taken from the recorded claim; the ledger itself is
     compared elsewhere (``agt_cli.verify.ledgers``).
@@ -390,13 +390,13 @@ def _reason_uncounted(claimed: Claim, record: Record) -> Uncounted:
     """
     uncounted = claimed.uncounted
     expected = "declined" if record.named_ledger == NO_LEDGER else "unnamed"
-    why = None if uncounted is None else uncounted.why
-    if uncounted is None or why != expected:
+    reason = None if uncounted is None else uncounted.why
+    if uncounted is None or reason != expected:
         raise Broken(
-            f"{CLAIM_FILE} does not match this release: its field 'uncounted.why' is {why!r}, "
+            f"{CLAIM_FILE} does not match this release: its field 'uncounted.why' is {reason!r}, "
             f"but should be {expected!r}"
         )
-    if why == "declined":
+    if reason == "declined":
         words = (
             "the claim lists the ledgers that were in the working directory at the release (in "
             "its fields 'uncounted.ledgers' and 'uncounted.unopened'). This list cannot be "

@@ -30,7 +30,7 @@ from agt_cli.verify.erasure import (
 from agt_cli.verify.folders import OnFile, Record
 from agt_cli.verify.items import VerifiedItem
 from agt_cli.verify.labels import check_labels
-from agt_cli.verify.ledgers import NotedHead, ledgers_of, look_at_ledger
+from agt_cli.verify.ledgers import NotedHead, check_whole_ledger, ledgers_of
 from agt_cli.verify.pages import (
     certificate_sentences,
     check_audit,
@@ -169,7 +169,7 @@ class Verification:
 
         """
         if is_ledger(path):
-            return look_at_ledger(path, self.head)
+            return check_whole_ledger(path, self.head)
         if not os.path.lexists(path / MANIFEST_FILE):
             return _unfinished(path)
         return self._folder(path, digest).item
@@ -236,7 +236,7 @@ class Verification:
             if record.command == ERASURE:
                 below, claims = self._erasure(record)
             else:
-                below, claims, training = self._made(record)
+                below, claims, training = self._ordinary_run(record)
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         item = VerifiedItem(
@@ -252,7 +252,7 @@ class Verification:
         )
         return item, training
 
-    def _made(
+    def _ordinary_run(
         self, record: Record
     ) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
         """Check a run that is not an erasure.
@@ -304,7 +304,7 @@ class Verification:
         return (run.item,), check_account(account, record, run.record)
 
     def _check_source(
-        self, name: str, recorded: Path, digest: str | None, home: Path
+        self, name: str, recorded: Path, digest: str | None, run_folder: Path
     ) -> VerifiedFolder:
         """Find and check a folder that a run was made from.
 
@@ -315,7 +315,7 @@ class Verification:
             name: what the folder is, such as "training run", for the findings.
             recorded: the recorded path of the folder.
             digest: the recorded digest; None: none was recorded.
-            home: the folder of the run that names it.
+            run_folder: the folder of the run that names it.
 
         Returns:
             The findings, and the folder's record. The record is None if the folder was not found,
@@ -325,7 +325,7 @@ class Verification:
         findings = Findings()
         folder = None
         if self.steps < MAX_STEPS:
-            folder = _find_folder(recorded, digest, home)
+            folder = _find_folder(recorded, digest, run_folder)
         if folder is None:
             findings.unchecked(
                 "folder",
@@ -335,20 +335,20 @@ class Verification:
             return VerifiedFolder(VerifiedItem(title, findings.checks, digest=digest or ""))
         erasure = describe_replacement(folder, digest)
         if not erasure:
-            return self._deeper._folder(folder, digest)
+            return self._for_source._folder(folder, digest)
         findings.note(
             "state",
             erasure,
             "the checks below are about the present state of the run, not about the earlier state "
             "from which this folder was made",
         )
-        present = self._deeper._folder(folder, None)
+        present = self._for_source._folder(folder, None)
         item = VerifiedItem(title, findings.checks, rests_on=(present.item,), digest=digest or "")
         return VerifiedFolder(item, present.record)
 
     @property
-    def _deeper(self) -> "Verification":
-        """The same verification with ``steps`` increased by one."""
+    def _for_source(self) -> "Verification":
+        """A copy of this verification, for checking a source: ``steps`` is increased by one."""
         return replace(self, steps=self.steps + 1)
 
     def _published(self, record: Record, training: Record | None) -> tuple[VerifiedItem, ...]:
@@ -359,10 +359,10 @@ class Verification:
         if self.steps or not record.holds(f"{RELEASE_FOLDER}/{MANIFEST_FILE}"):
             return ()
         findings = Findings()
-        inside = Record.bind(record.folder / RELEASE_FOLDER, None, findings, self.progress)
-        if inside is None:
+        release_record = Record.bind(record.folder / RELEASE_FOLDER, None, findings, self.progress)
+        if release_record is None:
             return (VerifiedItem(f"folder {record.folder / RELEASE_FOLDER}", findings.checks),)
-        return (self._release(inside, (), RunsBehind(record, training)),)
+        return (self._release(release_record, (), RunsBehind(record, training)),)
 
     def _owner(self, record: Record) -> VerifiedFolder | None:
         """Check the run that released these weights, which is the folder that contains theirs.
@@ -379,10 +379,10 @@ class Verification:
         is_listed = listed == record.digest.removeprefix("sha256:")
         if not is_listed or self.steps >= MAX_STEPS:
             return None
-        return self._deeper._folder(record.folder.parent, None)
+        return self._for_source._folder(record.folder.parent, None)
 
 
-def _find_folder(recorded: Path, digest: str | None, home: Path) -> Path | None:
+def _find_folder(recorded: Path, digest: str | None, run_folder: Path) -> Path | None:
     """Return the present path of a folder that a run names; None: it was not found.
 
     It is looked for at the recorded path, then next to the run, where it is if the folders were
@@ -392,13 +392,13 @@ def _find_folder(recorded: Path, digest: str | None, home: Path) -> Path | None:
     Args:
         recorded: the recorded path of the folder.
         digest: the recorded digest; None: any digest is right.
-        home: the folder of the run that names it.
+        run_folder: the folder of the run that names it.
     """
-    home = home.resolve()
+    run_folder = run_folder.resolve()
     candidates = (
         recorded,
-        home.parent.parent / recorded.parent.name / recorded.name,
-        home.parent / recorded.name,
+        run_folder.parent.parent / recorded.parent.name / recorded.name,
+        run_folder.parent / recorded.name,
     )
     for folder in candidates:
         try:
@@ -445,10 +445,11 @@ def _unfinished(folder: Path) -> VerifiedItem:
         with findings.recording_errors("budget"):
             spent = unseal_manifest(read_file(folder / "spent.json"), "spent.json")
             budget = "; ".join(spent_lines(spent))
-            what = spent["what"]
+            released_output = spent["what"]
             time = spent["time"]
             findings.problem(
                 "budget",
-                f"{what} may have been drawn at {time}, so count this budget as spent: {budget}",
+                f"{released_output} may have been drawn at {time}, so count this budget as spent: "
+                f"{budget}",
             )
     return VerifiedItem(f"unfinished run {folder}", findings.checks)

@@ -16,8 +16,8 @@ from agt.numeric import SeededRandomness
 from agt_audit.label_pairs import (
     NeighbourPair,
     Side,
-    audit_made_up_pairs,
     audit_pair,
+    audit_synthetic_pairs,
     exact_loss,
     neighbouring_pairs,
 )
@@ -67,7 +67,7 @@ class TestExactly:
 
     def test_an_audit_as_it_is_called_sees_a_table_of_twice_the_delta(self) -> None:
         """``agt audit mechanism`` has no draws that would: a chance of 1e-5 is met by nobody."""
-        findings, _ = audit_made_up_pairs(
+        findings, _ = audit_synthetic_pairs(
             RandomizedResponse(eps=1.0, delta=1e-5), range(101), plan(trials=50)
         )
         assert not findings[0].violated
@@ -87,13 +87,13 @@ class TestDraws:
         assert found.violated
 
     def test_without_data(self) -> None:
-        findings, losses = audit_made_up_pairs(
+        findings, losses = audit_synthetic_pairs(
             RandomizedResponse(eps=0.7, classes=5), range(20), plan()
         )
         assert len(losses) == 20
         assert [finding.confidence for finding in findings] == [None, *[pytest.approx(0.975)] * 2]
         assert not any(finding.violated for finding in findings)
-        gap, _ = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), plan(trials=10_000))
+        gap, _ = audit_synthetic_pairs(SmoothCauchy(eps=1.0), (0, 50), plan(trials=10_000))
         table, *drawn = gap
         assert table.violated
         assert [f.found for f in drawn if f.violated] == [pytest.approx(5.6, abs=0.6)]

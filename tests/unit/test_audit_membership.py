@@ -24,7 +24,7 @@ from agt_audit.membership_attack import (
     spread_of,
 )
 from agt_audit.roc import Roc
-from agt_audit.selftest import made_up_records, train_small_model
+from agt_audit.selftest import synthetic_records, train_small_model
 from agt_audit.shadows import Pool, ShadowConfig, class_logits, train_shadows
 
 
@@ -88,7 +88,7 @@ def test_too_few_models() -> None:
 
 
 def test_labels_alone() -> None:
-    model = train_small_model(*made_up_records(0, 600))
+    model = train_small_model(*synthetic_records(0, 600))
     train = model.problem.dataset.train
     asked = list[int]()
 

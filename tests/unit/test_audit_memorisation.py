@@ -84,7 +84,7 @@ def test_estimates_are_unbiased_and_their_intervals_cover(
         low, high = contrast.bounds(0.9)
         values.append(contrast.value)
         covered.append((low <= truth) & (high >= truth))
-        low, high = contrast.bounds(0.9, looks=len(truth))
+        low, high = contrast.bounds(0.9, comparisons=len(truth))
         together.append(((low <= truth) & (high >= truth)).all())
     spread = np.std(values, axis=0) / np.sqrt(len(values))
     assert (np.abs(np.mean(values, axis=0) - truth) <= 4 * spread + 1e-9).all()

@@ -19,10 +19,10 @@ from agt_audit.influence import neighbours, unit_edited
 from agt_audit.intervals import IntervalCounts, audit_intervals, edited_datasets
 from agt_audit.numbers import (
     SumPair,
-    audit_made_up_sums,
+    audit_synthetic_sums,
     exact_sum_loss,
     law_finding,
-    made_up_pairs,
+    synthetic_pairs,
 )
 from agt_audit.output_events import choose_event, grain_event
 from agt_audit.pairs import NumberPair
@@ -47,7 +47,7 @@ class TestExactly:
     @pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
     @pytest.mark.parametrize("members", [1, 2, 7])
     def test_no_pair_of_neighbours_exceeds_the_claim(self, eps: float, members: int) -> None:
-        losses = [exact_sum_loss(LaplaceMean(eps), pair) for pair in made_up_pairs(members)]
+        losses = [exact_sum_loss(LaplaceMean(eps), pair) for pair in synthetic_pairs(members)]
         assert not any(loss is None or loss.exceeds for loss in losses)
         assert max(loss.rank for loss in losses if loss) == pytest.approx(eps)
 
@@ -61,13 +61,13 @@ class TestExactly:
         assert finding.outcome is Outcome.UNTESTED
 
     def test_made_up_pairs_are_of_both_kinds_of_edits(self) -> None:
-        distances = {(pair.touches, pair.second - pair.first) for pair in made_up_pairs(5)}
+        distances = {(pair.touches, pair.second - pair.first) for pair in synthetic_pairs(5)}
         assert distances == {(1, LATTICE_STEPS), (2, 2 * LATTICE_STEPS)}
 
 
 def test_an_audit_without_a_run_attacks_both_kinds_of_edits() -> None:
     plan = TrialPlan(100, confidence=0.9999, source=SeededRandomness(0))
-    findings, losses = audit_made_up_sums(NUMBERS, 2, plan)
+    findings, losses = audit_synthetic_sums(NUMBERS, 2, plan)
     assert {finding.outcome for finding in findings} <= {
         Outcome.NOT_CONTRADICTED,
         Outcome.UNTESTED,

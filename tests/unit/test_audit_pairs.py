@@ -9,7 +9,7 @@ import pytest
 
 from agt_audit.influence import neighbours
 from agt_audit.lines import points_between_labels
-from agt_audit.selftest import made_up_records, train_small_model
+from agt_audit.selftest import synthetic_records, train_small_model
 
 
 def test_where_all_answers_are_alike_the_points_are_records() -> None:
@@ -28,7 +28,7 @@ def test_points_lie_where_the_answer_changes() -> None:
 
 
 def test_a_relation_that_replaces() -> None:
-    model = train_small_model(*made_up_records(0, 60), relation="substitute")
+    model = train_small_model(*synthetic_records(0, 60), relation="substitute")
     points = model.problem.dataset.train.features
     edits = [edit for edit, _ in neighbours(model, points[:2], 2)]
     assert len(edits) == 2

@@ -25,7 +25,7 @@ from agt_audit.influence import influential_units, name_in_shard, unit_edited, u
 from agt_audit.neighbours import retrained
 from agt_audit.output_events import label_event
 from agt_audit.pairs import LabellingPair, between_roots, similar_queries
-from agt_audit.selftest import COMPUTE, made_up_records, train_small_model
+from agt_audit.selftest import COMPUTE, synthetic_records, train_small_model
 
 ONE = Claimed.of(PureDP(1.0))
 
@@ -69,7 +69,7 @@ def test_a_sum_tells_more_than_one_answer() -> None:
 @pytest.fixture(scope="module")
 def heads() -> tuple[Model, Model, np.ndarray]:
     """A linear head, the same without a record, and natural queries."""
-    x, y = made_up_records(0, 120)
+    x, y = synthetic_records(0, 120)
     model = train_small_model(x, y, ks=5)
     return (
         model,

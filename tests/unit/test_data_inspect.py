@@ -386,9 +386,9 @@ def test_no_column_is_an_id_until_somebody_says_so(
     )
     if name:
         said = look(tmp_path, columns, id=name)
-        assert (said.id, column(said, name).counts_rows) == (
+        assert (said.id, column(said, name).resembles_row_numbers) == (
             name,
-            column(inspection, name).counts_rows,
+            column(inspection, name).resembles_row_numbers,
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agt.certificates.conditions import Condition, declarations, weaker_conditions
-from agt.data.ids import counts_rows
+from agt.data.ids import resemble_row_numbers
 from agt.data.in_memory import Declared, dataset_from_arrays
 from agt.data.meanings import classes_fact, id_facts, split_fact
 from agt.documents import LAST_READER
@@ -168,7 +168,7 @@ def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
     ],
 )
 def test_names_that_count_rows(names: list[str], counts: bool) -> None:
-    assert counts_rows(np.array(names, dtype=str)) is counts
+    assert resemble_row_numbers(np.array(names, dtype=str)) is counts
 
 
 @pytest.mark.parametrize(("spread", "counts"), [(10, True), (11, False)])
@@ -179,7 +179,7 @@ def test_a_tenth_of_the_range_is_the_public_limit(spread: int, counts: bool) -> 
         ]
     )
     assert len(numbers) >= 998
-    assert counts_rows(np.random.default_rng(1).permutation(numbers).astype(str)) is counts
+    assert resemble_row_numbers(np.random.default_rng(1).permutation(numbers).astype(str)) is counts
 
 
 OWN = np.array(["x7", "b2", "k9"])

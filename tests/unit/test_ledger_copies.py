@@ -224,7 +224,7 @@ def test_a_file_that_nobody_may_read_is_known_by_its_number(tmp_path: Path) -> N
         table = AdmittedTable("t", "e" * 32)
         with pytest.raises(CheckError, match="unreadable="):
             check_no_other_ledger(tmp_path / "y.ledger", table)
-        check_no_other_ledger(tmp_path / "y.ledger", table, declared=[known])
+        check_no_other_ledger(tmp_path / "y.ledger", table, declared_others=[known])
 
     if os.getuid() == 0:
         for folder in tmp_path.parents:

@@ -15,7 +15,7 @@ from agt.errors import ConfigError, DataError
 from agt.store.reading import Broken
 from agt_cli.unlearn.hash_key import SIZE, HashKey, as_words
 from agt_cli.unlearn.log import Log, RequestEntry, RequestKind, state_of
-from agt_cli.unlearn.record_index import Index, check_asked, check_same
+from agt_cli.unlearn.record_index import Index, check_missing_were_requested, check_same
 
 KEY = HashKey(bytes(range(32)))
 PROMISE = {"exact": True, "eps": 0.0, "assumptions": [{"standing": "proved"}]}
@@ -227,9 +227,9 @@ def test_rows_that_went_unasked_are_counted() -> None:
     left = people().take(np.array([0, 1, 4, 5, 6, 7, 8]))
     gone, _ = check_same(index, left, KEY)
     assert gone.tolist() == [2, 3]
-    check_asked(index, gone, set(as_words(KEY.names(["r2", "r3"], "record"))))
+    check_missing_were_requested(index, gone, set(as_words(KEY.names(["r2", "r3"], "record"))))
     with pytest.raises(DataError, match=r"\b1 of the 9 .*\b4\b"):
-        check_asked(index, gone, set(as_words(KEY.names(["r2"], "record"))))
+        check_missing_were_requested(index, gone, set(as_words(KEY.names(["r2"], "record"))))
     with pytest.raises(DataError, match="order"):
         check_same(index, people().take(np.arange(9)[::-1]), KEY)
 
