@@ -74,10 +74,18 @@ FRACTIONS = (*LOSS_MEASURES, "deviation/bound")  # of these a share of the claim
 # --------------------------------------------------------------------------------------------------
 
 
+def percentage_points(share: float) -> str:
+    """Return an upper limit, given as a share of 1, in percentage points without a unit.
+
+    It is rounded up to a tenth.
+    """
+    rounded_up = math.ceil(1000 * share - 1e-9) / 10
+    return f"{rounded_up:g}"
+
+
 def percent(share: float) -> str:
     """Return an upper limit, given as a share of 1, in per cent, rounded up to a tenth."""
-    rounded_up = math.ceil(1000 * share - 1e-9) / 10
-    return f"{rounded_up:g} %"
+    return f"{percentage_points(share)} %"
 
 
 def found(finding: Finding) -> str:
@@ -118,7 +126,7 @@ def risk(finding: Finding, question: str) -> str:
     delta = finding.delta or 0.0
     is_gaussian = finding.measure == "mu"
     max_advantage = gaussian_advantage(claimed) if is_gaussian else advantage(claimed, delta)
-    points = percent(max_advantage).removesuffix(" %")
+    points = percentage_points(max_advantage)
     advantage_limit = (
         "the true positive rate of any membership attack exceeds its false positive rate by at "
         f"most {points} percentage points"

@@ -52,7 +52,8 @@ from agt_cli.verify.comparison import check_match, first_difference, mismatch
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
-LEFT_OVER = (LOCK_FILE, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT_STATE_FOLDER}/", f"{COMMIT_FOLDER}/")
+TEMPORARY_FILES = (LOCK_FILE, STATE_LOCK)
+TEMPORARY_FOLDERS = (f"{CHECKPOINTS}/", f"{NEXT_STATE_FOLDER}/", f"{COMMIT_FOLDER}/")
 # metrics of conditions that records of versions up to 0.10 do not have
 COUNTS_SINCE_0_11 = {"conditions_proved", "conditions_not_met"}
 # of a folder
@@ -200,7 +201,7 @@ class Record(Run):
         temporary = []
         unlisted = []
         for name in extra:
-            if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:]):
+            if name in TEMPORARY_FILES or name.startswith(TEMPORARY_FOLDERS):
                 temporary.append(name)
             else:
                 kind = found[name]
