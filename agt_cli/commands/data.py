@@ -23,6 +23,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.dataset_file import (
+    Declarations,
     dataset_yaml,
     describe_content,
     describe_proposal,
@@ -101,7 +102,8 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     for warning in warnings:
         console.say(warning)
     _check_label(inspection)
-    text = dataset_yaml(inspection, settings.dataset, id_permanent=id_permanent)
+    declarations = Declarations(not_public=from_data(inspection), has_permanent_ids=id_permanent)
+    text = dataset_yaml(inspection, settings.dataset, declarations)
     signed_text = signed(text, "data inspect")
     write_atomic(settings.dataset_file, signed_text.encode())
     record.write("dataset.yaml", signed_text.encode())

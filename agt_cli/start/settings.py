@@ -79,6 +79,14 @@ class StartSettings(StartAnswers, InspectSettings):
         """The column that was said to name each person for good; None: none was."""
         return None if self.id == NONE else self.id
 
+    def declares_permanent_ids(self, inspection: Inspection) -> bool:
+        """Return whether ids are declared to be permanent, if a column has ids.
+
+        To name the column declares it, unless its ids look like row numbers: then ``id_permanent``
+        must say so.
+        """
+        return self.id_permanent is True or not inspection.row_number_ids
+
     @property
     def planned_eps(self) -> float:
         """The total privacy budget to plan with; 1 where nothing is to be published."""
