@@ -904,7 +904,7 @@ class MeanModel:
         """Audit this unlearning, and return the findings; arguments as of ``audit_unlearning``."""
         return audit_unlearning(
             "a mean", self.begin, self.retrained, attacks, lambda: claimed, plan
-        )[0]
+        ).findings
 
 
 def audit_flawed_unlearning(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:

@@ -142,6 +142,21 @@ class VerifiedFolder:
 
 
 @dataclass(frozen=True)
+class _Contents:
+    """What the checks of a run's folder found, beside the findings of its record.
+
+    Attributes:
+        rests_on: the findings about everything that the run was made from.
+        claims: the sentences that say what is certified or guaranteed, or those of an account.
+        training: the training run; None: there is none, or it was not found in the recorded state.
+    """
+
+    rests_on: tuple[VerifiedItem, ...] = ()
+    claims: tuple[str, ...] = ()
+    training: Record | None = None
+
+
+@dataclass(frozen=True)
 class Verification:
     """Checks folders, and the folders that they were made from.
 
@@ -226,17 +241,13 @@ class Verification:
 
     def _run(self, record: Record) -> tuple[VerifiedItem, Record | None]:
         """Check a run, and return the findings and the training run that it was made from."""
-        below: tuple[VerifiedItem, ...] = ()
-        claims: tuple[str, ...] = ()
-        training = None
+        contents = _Contents()
         with record.findings.recording_errors("record"):
             record.check_status()
             # Read here, so that a file that cannot be read becomes a finding only once.
             _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
-            if record.command == ERASURE:
-                below, claims = self._erasure(record)
-            else:
-                below, claims, training = self._made(record)
+            is_erasure = record.command == ERASURE
+            contents = self._erasure(record) if is_erasure else self._made(record)
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         item = VerifiedItem(
@@ -244,24 +255,16 @@ class Verification:
             record.findings.checks,
             facts=record.facts,
             conditions=record.conditions,
-            claims=claims,
-            rests_on=below,
+            claims=contents.claims,
+            rests_on=contents.rests_on,
             digest=record.digest,
             limits=limits,
             drawn=bool(record.spent) or record.command == "audit",
         )
-        return item, training
+        return item, contents.training
 
-    def _made(
-        self, record: Record
-    ) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
-        """Check a run that is not an erasure.
-
-        Returns:
-            The findings about everything that it was made from; the sentences that say what is
-            certified or guaranteed; and the training run (None: there is none, or it was not
-            found in the recorded state).
-        """
+    def _made(self, record: Record) -> _Contents:
+        """Check a run that is not an erasure."""
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
         for name, place, digest in record.sources():
@@ -278,14 +281,14 @@ class Verification:
         claims = claims_of(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)
-        return (*below, *published, *ledgers), claims, trained
+        return _Contents((*below, *published, *ledgers), claims, trained)
 
-    def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
+    def _erasure(self, record: Record) -> _Contents:
         """Check the record of an erasure.
 
         Returns:
             The findings about the run from which records were erased, as it is now; and the
-            sentences of the account. Both are empty if there is no account that can be read.
+            sentences of the account. All is empty if there is no account that can be read.
 
         Raises:
             Broken: no file names that run.
@@ -293,7 +296,7 @@ class Verification:
         record.look("env.json", check_environment)
         account = read_account_of(record)
         if account is None:
-            return (), ()
+            return _Contents()
         place = record.environment.get("trained_run") or record.config.get("run")
         if not isinstance(place, str):
             raise Broken(
@@ -301,7 +304,7 @@ class Verification:
                 "from which records were erased, but neither does"
             )
         run = self._check_source("training run", Path(place), account.state.after, record.folder)
-        return (run.item,), check_account(account, record, run.record)
+        return _Contents((run.item,), check_account(account, record, run.record))
 
     def _check_source(
         self, name: str, recorded: Path, digest: str | None, home: Path
