@@ -5,7 +5,7 @@ of values. agt/data/encoding.py makes features of them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -431,6 +431,22 @@ class Columns(ColumnsSettings):
         return not_held("range_marked" if is_numeric else "list_marked", **values)
 
 
+class TrainingContent(NamedTuple):
+    """The training records of a table before they are coded, in the order of the file.
+
+    Attributes:
+        numbers: [n, numeric columns] float64, NaN where missing.
+        words: [n, categorical columns] text, None where missing.
+        labels: [n] the labels.
+        units: [n] the names of the units.
+    """
+
+    numbers: np.ndarray
+    words: np.ndarray
+    labels: np.ndarray
+    units: np.ndarray
+
+
 @schema
 class Table(TableSettings, Columns, LabelledFile):
     """A file whose rows are records, and whose columns are numbers or categories (``Encoding``)."""
@@ -469,11 +485,8 @@ class Table(TableSettings, Columns, LabelledFile):
         words = columns.words(self.label, "dataset.label", self._missing_labels)
         return columns.only_rows(np.array([not missing_word(word) for word in words], dtype=bool))
 
-    def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
+    def training_content(self) -> TrainingContent:
         """Read the training records, and return their content before it is coded.
-
-        Returns:
-            (numbers and words as ``_content`` returns them, labels [n], units [n]).
 
         Raises:
             DataMissing: the file is not there.
@@ -481,10 +494,12 @@ class Table(TableSettings, Columns, LabelledFile):
         """
         rows = self._files()[0]
         units = rows.ids if rows.units is None else rows.units
-        return (
-            tuple(part[rows.train] for part in rows.content),
-            rows.labels[rows.train],
-            units[rows.train],
+        numbers, words = rows.content
+        return TrainingContent(
+            numbers=numbers[rows.train],
+            words=words[rows.train],
+            labels=rows.labels[rows.train],
+            units=units[rows.train],
         )
 
     def formula(self) -> dict[str, Any]:

@@ -94,13 +94,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         (c.name, c.kind, describe_content(c), proposal)
         for c, proposal in zip(inspection.columns, proposals, strict=True)
     ]
-    title = f"{inspection.path}: {inspection.rows} rows"
-    if inspection.unlabelled:
-        title += f" with a label; {counted(inspection.unlabelled, 'row')} without one left out"
-    console.table(title, COLUMN_TITLES, rows)
-    warnings = [warning.sentence for warning in inspection.warnings]
-    for warning in warnings:
-        console.say(warning)
+    _show_columns(inspection, rows, console)
     _check_label(inspection)
     declarations = Declarations(not_public=from_data(inspection), has_permanent_ids=id_permanent)
     text = dataset_yaml(inspection, settings.dataset, declarations)
@@ -110,15 +104,7 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     record.add_metrics(
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
     )
-    name = escape_markdown(inspection.path.name)
-    record.report(
-        document(
-            f"# Columns of the table {name} (only for the owner of the data)",
-            f"Written: `{settings.dataset_file}`",
-            markdown_table(COLUMN_TITLES, rows),
-            [escape_markdown(warning) for warning in warnings],
-        )
-    )
+    record.report(_inspection_page(settings, inspection, rows))
     command = f"agt train dataset={settings.dataset}"
     if inspection.numbers is not None:
         command += " certificate=votes dataset.declared_size=N"
@@ -142,6 +128,37 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         "metrics": record.metrics,
         "next": command,
     }
+
+
+def _show_columns(inspection: Inspection, rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Print the columns of a table, and what may be mistakes in it.
+
+    Args:
+        rows: of the table of columns, with ``COLUMN_TITLES``.
+    """
+    title = f"{inspection.path}: {inspection.rows} rows"
+    if inspection.unlabelled:
+        title += f" with a label; {counted(inspection.unlabelled, 'row')} without one left out"
+    console.table(title, COLUMN_TITLES, rows)
+    for warning in inspection.warnings:
+        console.say(warning.sentence)
+
+
+def _inspection_page(
+    settings: InspectSettings, inspection: Inspection, rows: Sequence[Sequence[str]]
+) -> str:
+    """Return the page of the record: the columns of a table, and what may be mistakes in it.
+
+    Args:
+        rows: of the table of columns, with ``COLUMN_TITLES``.
+    """
+    name = escape_markdown(inspection.path.name)
+    return document(
+        f"# Columns of the table {name} (only for the owner of the data)",
+        f"Written: `{settings.dataset_file}`",
+        markdown_table(COLUMN_TITLES, rows),
+        [escape_markdown(warning.sentence) for warning in inspection.warnings],
+    )
 
 
 def _check_label(inspection: Inspection) -> None:

@@ -16,6 +16,7 @@ from agt.mechanisms.planning import Evidence, QueryEvidence
 from agt.models.model import Model
 from agt_cli.report.number_quality import NumberEstimate, format_number, mae, r_squared, rmse
 from agt_cli.report.quality import RateEstimate, format_rate, share_estimate
+from agt_cli.table_settings import UnitNames
 
 Estimate = RateEstimate | NumberEstimate
 Scores = tuple[Estimate | None, ...]
@@ -148,7 +149,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def measure_stability(
-        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: UnitNames
     ) -> Stability:
         """Return how much answers to queries can change when training records change.
 
@@ -158,7 +159,7 @@ class Scoring(ABC):
             model: a fitted model, whose answers are of this scoring's kind.
             evidence: what was computed for the queries; of the type of this scoring's answers.
             features: [n, ...] the queries.
-            counted: what certificates count, in singular and plural: ("record", "records").
+            counted: what certificates count.
         """
 
     @abstractmethod
@@ -330,7 +331,7 @@ class ClassScoring(Scoring):
         return ["certificate=votes" if voted else "certificate=stability"]
 
     def measure_stability(
-        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: UnitNames
     ) -> Stability:
         """Return the median stable distance, rounded down.
 
@@ -452,7 +453,7 @@ class NumberScoring(Scoring):
         return ["certificate=votes", *members]
 
     def measure_stability(
-        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: UnitNames
     ) -> Stability:
         """Return the median width of the intervals that hold for k edits of the training data.
 
@@ -466,8 +467,7 @@ class NumberScoring(Scoring):
         # k may be named in public, because max_k follows from the number of members alone.
         k = max(1, min(MAX_EDITS, certificates.max_k // 4))
         width = float(np.median(certificates.width(k)))
-        singular, plural = counted
-        edits = f"any {k} {plural}" if k > 1 else f"any one {singular}"
+        edits = f"any {k} {counted.plural}" if k > 1 else f"any one {counted.singular}"
         sentence = (
             f"If {edits} were added or removed, half of the answers would stay within an interval "
             f"that is at most {format_number(width)} wide."

@@ -13,7 +13,13 @@ from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
-from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, columns_override, training_rows
+from agt_cli.table_settings import (
+    PUBLIC_GROUPS,
+    StartAnswers,
+    UnitNames,
+    columns_override,
+    training_rows,
+)
 from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = (
@@ -93,13 +99,13 @@ class StartSettings(StartAnswers, InspectSettings):
         return self.eps or 1.0
 
     @property
-    def unit_names(self) -> tuple[str, str]:
-        """The name of what certificates count, in the singular and in the plural.
+    def unit_names(self) -> UnitNames:
+        """The name of what certificates count.
 
         It is a person if a column names people, and also with ``id=none``, which declares that
         each row is another person.
         """
-        return ("row", "rows") if self.id is None else ("person", "people")
+        return UnitNames("row", "rows") if self.id is None else UnitNames("person", "people")
 
     @property
     def groups(self) -> list[str]:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from agt.models.portable import COMMAND as RELEASE
 from agt.store.manifest import MANIFEST_FILE, Manifest, unseal_manifest
@@ -83,24 +84,44 @@ ITEM_NAMES = {
 }
 # (command whose records are checked, or empty for all; the check's name; the check). The order is
 # that of the findings. A check returns a sentence that says what holds, or None (``Record.look``).
-OWN_CHECKS: tuple[tuple[str, str, Callable[[Record], str | None]], ...] = (
-    ("", "env.json", check_environment),
-    ("", "quality", check_quality),
-    ("train", "budget", check_noise),
-    ("train", "removal budget", check_budget),
-    ("train", "state", check_state),
-    ("train", "key", check_key),
-    ("train", "records", check_record_count),
-    ("train", "request log", check_requests),
-    ("train", "shards", check_shards),
+
+
+class RecordCheck(NamedTuple):
+    """A check of the records of some commands.
+
+    Attributes:
+        command: whose records are checked; None: those of every command.
+        name: the name of what is checked, in findings.
+        check: carries it out.
+    """
+
+    command: str | None
+    name: str
+    check: Callable[..., str | None]
+
+    def applies_to(self, record: Record) -> bool:
+        """Return whether a record is checked."""
+        return self.command in (None, record.command)
+
+
+OWN_CHECKS = (
+    RecordCheck(None, "env.json", check_environment),
+    RecordCheck(None, "quality", check_quality),
+    RecordCheck("train", "budget", check_noise),
+    RecordCheck("train", "removal budget", check_budget),
+    RecordCheck("train", "state", check_state),
+    RecordCheck("train", "key", check_key),
+    RecordCheck("train", "records", check_record_count),
+    RecordCheck("train", "request log", check_requests),
+    RecordCheck("train", "shards", check_shards),
 )
 """Checks of a record alone."""
-CHECKS_WITH_TRAINING: tuple[tuple[str, str, Callable[[Record, Record | None], str | None]], ...] = (
-    ("", "conditions", check_descent),
-    ("", "data digest", check_data),
-    ("predict", "labels", check_labels),
-    ("predict", "noise", check_weights),
-    ("certify", "certificates", check_certified),
+CHECKS_WITH_TRAINING = (
+    RecordCheck(None, "conditions", check_descent),
+    RecordCheck(None, "data digest", check_data),
+    RecordCheck("predict", "labels", check_labels),
+    RecordCheck("predict", "noise", check_weights),
+    RecordCheck("certify", "certificates", check_certified),
 )
 """Checks of a record, given the training run that it was made from; None: it was not found."""
 OWN_CLAIMS = {"measure": check_measured, "audit": check_audit}
@@ -272,12 +293,12 @@ class Verification:
             below = (*below, source.item)
             if not trained and source.record and digest in (None, source.record.digest):
                 trained = source.record
-        for command, name, check in OWN_CHECKS:
-            if command in ("", record.command):
-                record.look(name, check)
-        for command, name, compare in CHECKS_WITH_TRAINING:
-            if command in ("", record.command):
-                record.look(name, compare, trained)
+        for own in OWN_CHECKS:
+            if own.applies_to(record):
+                record.look(own.name, own.check)
+        for comparison in CHECKS_WITH_TRAINING:
+            if comparison.applies_to(record):
+                record.look(comparison.name, comparison.check, trained)
         claims = claims_of(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)
