@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -28,13 +28,6 @@ RESERVED_WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "
 """Words that YAML does not read as text."""
 PUBLIC_GROUPS = ("ranges", "lists", "classes", "size")
 """Groups of values of a table, each of which may be public or not."""
-
-
-class UnitNames(NamedTuple):
-    """The name of what certificates count: rows or people."""
-
-    singular: str
-    plural: str
 
 
 def read_columns(value: object) -> object:

@@ -16,7 +16,6 @@ from agt.mechanisms.planning import Evidence, QueryEvidence
 from agt.models.model import Model
 from agt_cli.report.number_quality import NumberEstimate, format_number, mae, r_squared, rmse
 from agt_cli.report.quality import RateEstimate, format_rate, share_estimate
-from agt_cli.table_settings import UnitNames
 
 Estimate = RateEstimate | NumberEstimate
 Scores = tuple[Estimate | None, ...]
@@ -89,6 +88,13 @@ class ScoreAxis(NamedTuple):
 
     end: float
     label: str
+
+
+class UnitNames(NamedTuple):
+    """The name of what certificates count: rows or people."""
+
+    singular: str
+    plural: str
 
 
 class Scoring(ABC):

@@ -9,17 +9,12 @@ from types import MappingProxyType
 
 from agt.errors import ConfigError
 from agt.settings import schema, validate
+from agt_cli.report.scoring import UnitNames
 from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
-from agt_cli.table_settings import (
-    PUBLIC_GROUPS,
-    StartAnswers,
-    UnitNames,
-    columns_override,
-    training_rows,
-)
+from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, columns_override, training_rows
 from agt_cli.typed_ranges import decimal_point
 
 QUESTIONS = (
