@@ -21,6 +21,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -145,9 +146,21 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
         yield NeighbourPair(Side(1, above), Side(1, below))
 
 
+class PairFindings(NamedTuple):
+    """The findings about a mechanism at one pair of inputs.
+
+    Attributes:
+        exact: of the exact loss, by the mechanism's stated probabilities.
+        drawn: from draws (``judge_by_draws``).
+    """
+
+    exact: Finding
+    drawn: Finding
+
+
 def audit_pair(
     mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int
-) -> tuple[Finding, Finding]:
+) -> PairFindings:
     """Audit a mechanism at one pair: by its stated probabilities, and by draws.
 
     Args:
@@ -155,9 +168,6 @@ def audit_pair(
         pair: its input on both sides.
         plan: how many labels to draw, and how.
         farthest: the public number that no evidence exceeds.
-
-    Returns:
-        The finding of the exact loss, and the one from draws (``judge_by_draws``).
     """
     table = table_finding(
         mechanism,
@@ -170,7 +180,8 @@ def audit_pair(
     claim = claim_to_test(
         subject_of(mechanism), mechanism.guarantee, str(pair), pair.datasets_note, plan
     )
-    return table, judge_by_draws((draw_first, draw_second), claim, plan, "labels")
+    drawn = judge_by_draws((draw_first, draw_second), claim, plan, "labels")
+    return PairFindings(table, drawn)
 
 
 def audit_made_up_pairs(
@@ -204,7 +215,7 @@ def audit_made_up_pairs(
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
     drawn_pairs = (differing,) if best == differing else (differing, best)
     shared = plan.shared_among(len(drawn_pairs))
-    drawn = [audit_pair(mechanism, pair, shared, values[-1])[1] for pair in drawn_pairs]
+    drawn = [audit_pair(mechanism, pair, shared, values[-1]).drawn for pair in drawn_pairs]
     return (table, *drawn), losses
 
 

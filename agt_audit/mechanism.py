@@ -21,7 +21,7 @@ from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.kind_settings import MechanismAuditSettings
-from agt_audit.label_pairs import audit_made_up_pairs
+from agt_audit.label_pairs import PairFindings, audit_made_up_pairs
 from agt_audit.numbers import audit_made_up_sums
 from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.console import Console
@@ -78,7 +78,7 @@ def _audited_mechanism(given: AuditInputs) -> AnyMechanism:
 
 def audit_quantile(
     mechanism: CertifiedQuantile, quantiles: tuple[int, int], farthest: int, plan: TrialPlan
-) -> tuple[Finding, Finding]:
+) -> PairFindings:
     """Audit the release of a quantile of stable distances on two made-up neighbouring datasets.
 
     Each dataset has a single query, whose stable distance is the quantile.
@@ -88,9 +88,6 @@ def audit_quantile(
         quantiles: the exact quantile on one dataset, and on the other.
         farthest: the public number that no distance exceeds.
         plan: how many quantiles to draw, and how.
-
-    Returns:
-        The finding of the exact loss, and the one from draws (``judge_by_draws``).
     """
     guarantee = mechanism.guarantee
 
@@ -122,7 +119,7 @@ def audit_quantile(
     )
     claim = claim_to_test(subject, guarantee, sides, datasets_note, plan)
     draws = (partial(draw, first), partial(draw, second))
-    return law, judge_by_draws(draws, claim, plan, "released numbers")
+    return PairFindings(law, judge_by_draws(draws, claim, plan, "released numbers"))
 
 
 def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan) -> Attacked:

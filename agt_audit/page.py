@@ -30,7 +30,8 @@ from agt_cli.report.markdown import (
 )
 from agt_cli.report.sections_md import figures_section
 
-PRIORS = (0.5, 0.01)
+LIKELY_PRIOR = 0.5
+UNLIKELY_PRIOR = 0.01
 ORDER = (
     Outcome.VIOLATED,
     Outcome.UNTESTED,
@@ -145,13 +146,14 @@ def risk(finding: Finding, question: str) -> str:
         exception = (
             f", except with probability {format_bound(delta)}, for which nothing is promised"
         )
-    likely = PRIORS[0]
-    unlikely = PRIORS[1]
+    likely = percent(LIKELY_PRIOR)
+    likely_after = percent(posterior(LIKELY_PRIOR, claimed))
+    unlikely = percent(UNLIKELY_PRIOR)
+    unlikely_after = percent(posterior(UNLIKELY_PRIOR, claimed))
     return (
-        f"{privacy_loss}: an attacker who is {percent(likely)} sure that {question} can be at most "
-        f"{percent(posterior(likely, claimed))} sure after seeing the answer, and an attacker who "
-        f"is {percent(unlikely)} sure before can be at most "
-        f"{percent(posterior(unlikely, claimed))} sure{exception}. In general, {advantage_limit}"
+        f"{privacy_loss}: an attacker who is {likely} sure that {question} can be at most "
+        f"{likely_after} sure after seeing the answer, and an attacker who is {unlikely} sure "
+        f"before can be at most {unlikely_after} sure{exception}. In general, {advantage_limit}"
     )
 
 

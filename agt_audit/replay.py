@@ -99,7 +99,7 @@ class ReplayFindings(NamedTuple):
     inputs: Finding
 
 
-class ProblemPair(NamedTuple):
+class ReplayedProblems(NamedTuple):
     """The problems of objective perturbation on two neighbouring datasets, without the linear term.
 
     Attributes:
@@ -132,7 +132,7 @@ def replay(
     datasets_note: str,
     *,
     composed: Composed = "release",
-    problems: ProblemPair | None = None,
+    problems: ReplayedProblems | None = None,
 ) -> ReplayFindings:
     """Release from one dataset, replay the release on a neighbour, and compare the two.
 
@@ -245,7 +245,7 @@ def _published_differences(recorded: RecordedRandomness, replayed: RecordedRando
 
 
 def couple_linear_term(
-    recorded: RecordedRandomness, problems: ProblemPair, claimed: ApproximateDP
+    recorded: RecordedRandomness, problems: ReplayedProblems, claimed: ApproximateDP
 ) -> CoupledRecord:
     """Replace a recorded linear term by the one with which the neighbour has the same minimiser.
 
@@ -576,7 +576,7 @@ class ReplayedRelease:
 
 def _linear_term_problems(
     mechanism: AnyMechanism, model: Model, other: Model
-) -> ProblemPair | None:
+) -> ReplayedProblems | None:
     """Return the problems of a run's model and of a neighbour's, without the random linear term.
 
     None: the mechanism draws no such term, so it is not objective perturbation.
@@ -590,7 +590,7 @@ def _linear_term_problems(
     other_head = perturbation.releasable_head(other)
     # The constants are public, so they are the same for both datasets.
     constants = ProblemConstants.from_head(head, perturbation.weight_decay)
-    return ProblemPair(build_problem(head, constants), build_problem(other_head, constants))
+    return ReplayedProblems(build_problem(head, constants), build_problem(other_head, constants))
 
 
 @schema

@@ -170,7 +170,7 @@ def seeded_plan(seed: int, trials: int = 10_000, confidence: float = 0.95) -> Tr
 def twice_the_budget(seed: int) -> Finding:
     """Plant: randomized response that claims epsilon 1 and draws as for 2."""
     mechanism = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
-    return audit_pair(mechanism, DIFFERING, seeded_plan(seed), 0)[1]  # type: ignore[arg-type]
+    return audit_pair(mechanism, DIFFERING, seeded_plan(seed), 0).drawn  # type: ignore[arg-type]
 
 
 def the_budget(seed: int) -> Finding:
@@ -182,7 +182,7 @@ def the_budget(seed: int) -> Finding:
     findings = []
     for index in range(10):
         plan = seeded_plan(10 * seed + index, 1000, SURE)
-        findings.append(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1])
+        findings.append(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0).drawn)
     return first_violated(findings)
 
 
@@ -232,7 +232,8 @@ def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95
         confidence: of the bounds.
     """
     heads = replace(WeightPair.without_data(1), sensitivity=sensitivity)
-    return audit_weights(ReleaseWeights(mu=1.0), heads, seeded_plan(seed, 200, confidence))[1]
+    plan = seeded_plan(seed, 200, confidence)
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan).drawn
 
 
 def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
@@ -253,8 +254,7 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
 
     heads = WeightPair(np.full(4, 0.01), np.zeros(4), 1.0)
     plan = seeded_plan(seed, 200, confidence)
-    *_, size = audit_weights(ReleaseWeights(mu=1.0), heads, plan, release=release)
-    return size
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan, release=release).noise_size
 
 
 class LessNoise(NoisyStatistics):
@@ -296,13 +296,14 @@ def no_determinant(seed: int) -> Finding:
 def rows_of_one_unit(seed: int) -> Finding:
     """Plant: objective perturbation with noise for one row per unit, and a unit of twenty rows."""
     problems = ProblemPair.on_line(SHAPE, 30, rows=20)
-    return audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100))[0]
+    return audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100)).drawn
 
 
 def objective_perturbation(seed: int) -> Finding:
     """Sound: objective perturbation as agt computes it, by its exact densities and by draws."""
     problems = ProblemPair.on_line(SHAPE, 30)
-    drawn = audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100, SURE))[0]
+    plan = seeded_plan(seed, 100, SURE)
+    drawn = audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, plan).drawn
     exact = audit_line(OBJECTIVE_GUARANTEE, problems, NOISES)
     return first_violated((exact, drawn))
 
