@@ -31,7 +31,7 @@ from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import UP, Randomness, printed_decimal
 from agt_audit.claims import Claimed
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding
 
 Probabilities = tuple[Fraction, Fraction]
@@ -186,7 +186,7 @@ def audit_pair(
 
 def audit_made_up_pairs(
     mechanism: Mechanism, values: Sequence[int], plan: TrialPlan
-) -> tuple[tuple[Finding, ...], list[tuple[NeighbourPair, Exact]]]:
+) -> MechanismAttack:
     """Audit a mechanism without a run, at all inputs that neighbouring datasets can have.
 
     The exact loss is computed for every pair. Labels are drawn from one or two pairs only: the
@@ -199,7 +199,7 @@ def audit_made_up_pairs(
             which labels are drawn.
 
     Returns:
-        The findings: of the largest exact loss, and of the draws. And (pair, loss) for every pair.
+        The findings: of the largest exact loss, and of the draws. And the loss of every pair.
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
     pairs = [pair for pair, _ in losses]
@@ -216,7 +216,7 @@ def audit_made_up_pairs(
     drawn_pairs = (differing,) if best == differing else (differing, best)
     shared = plan.shared_among(len(drawn_pairs))
     drawn = [audit_pair(mechanism, pair, shared, values[-1]).drawn for pair in drawn_pairs]
-    return (table, *drawn), losses
+    return MechanismAttack((table, *drawn), losses)
 
 
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:

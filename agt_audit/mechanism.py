@@ -23,13 +23,10 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.kind_settings import MechanismAuditSettings
 from agt_audit.label_pairs import PairFindings, audit_made_up_pairs
 from agt_audit.numbers import audit_made_up_sums
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding
 from agt_cli.report.record import RunRecord
 
-Attacked = tuple[tuple[Finding, ...], Sequence[tuple[object, Exact]]]
-"""The findings of an attack; and (pair, loss) for each pair whose exact loss was computed."""
 MAX_PAIRS_SHOWN = 1000
 
 
@@ -59,12 +56,13 @@ class MechanismAudit(MechanismAuditSettings, AuditKind):
         """Attack the mechanism on made-up inputs; its table ``pairs`` has the exact losses."""
         mechanism = _audited_mechanism(given)
         attack = next(ATTACKS[base] for base in type(mechanism).__mro__ if base in ATTACKS)
-        findings, losses = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
+        attacked = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
         rows = [
             {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
-            for pair, loss in losses[:MAX_PAIRS_SHOWN]
+            for pair, loss in attacked.losses[:MAX_PAIRS_SHOWN]
         ]
-        return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})
+        tables = {"pairs": pd.DataFrame(rows)}
+        return Audited(mechanism.name, None, attacked.findings, tables=tables)
 
 
 def _audited_mechanism(given: AuditInputs) -> AnyMechanism:
@@ -122,7 +120,7 @@ def audit_quantile(
     return PairFindings(law, judge_by_draws(draws, claim, plan, "released numbers"))
 
 
-def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan) -> Attacked:
+def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan) -> MechanismAttack:
     """Attack a mechanism that releases classes, on all inputs that neighbours can have."""
     values: Sequence[int] = range(audit.farthest + 1)
     if audit.values is not None:
@@ -132,19 +130,22 @@ def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan)
 
 def _attack_quantile(
     mechanism: CertifiedQuantile, audit: MechanismAudit, plan: TrialPlan
-) -> Attacked:
+) -> MechanismAttack:
     """Attack two quantiles that differ by 1, the most that neighbouring datasets allow."""
     middle = audit.farthest // 2
     farthest = max(audit.farthest, 1)
-    return audit_quantile(mechanism, (middle, middle + 1), farthest, plan), []
+    findings = audit_quantile(mechanism, (middle, middle + 1), farthest, plan)
+    return MechanismAttack(findings, losses=())
 
 
-def _attack_numbers(mechanism: LaplaceMean, audit: MechanismAudit, plan: TrialPlan) -> Attacked:
+def _attack_numbers(
+    mechanism: LaplaceMean, audit: MechanismAudit, plan: TrialPlan
+) -> MechanismAttack:
     """Attack made-up sums of members' answers that differ as much as one edit allows."""
     return audit_made_up_sums(mechanism, audit.farthest, plan)
 
 
-ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], Attacked]] = {
+ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], MechanismAttack]] = {
     Mechanism: _attack_labels,
     CertifiedQuantile: _attack_quantile,
     LaplaceMean: _attack_numbers,

@@ -208,8 +208,8 @@ def gap_of_the_grid(seed: int) -> Finding:
 
     So one record can change the distance by 50. The finding is one from draws.
     """
-    findings, _ = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
-    _, *drawn = findings
+    attack = audit_made_up_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
+    _, *drawn = attack.findings
     return first_violated(drawn)
 
 
@@ -494,7 +494,7 @@ def replay_numbers(
 
 def audit_private_numbers(seed: int, **settings: Any) -> Finding:
     """Sound: private numbers as agt releases them, of made-up sums and of small models."""
-    made_up, _ = audit_made_up_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE))
+    made_up = audit_made_up_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE)).findings
     trained = [replay_numbers(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)]
     return first_violated((*made_up, *trained))
 

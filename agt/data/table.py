@@ -19,7 +19,7 @@ from agt.data.encoding import Encoding
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
-from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.labelled import FileFeatures, FileRole, FileRows, LabelledFile, RowContent
 from agt.data.population import MAX_RATE_OUTSIDE, Outside, population_mismatches
 from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.data.written_ranges import check_unquoted_points
@@ -536,7 +536,7 @@ class Table(TableSettings, Columns, LabelledFile):
         if self.test is None:
             return super()._files()
         test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
-        return [self._rows(self._open(), test=False), self._rows(test, test=True)]
+        return [self._rows(self._open(), FileRole.TRAINING), self._rows(test, FileRole.TEST)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
         """Return the features of every file, with ranges of the training records if necessary.
