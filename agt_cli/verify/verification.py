@@ -288,10 +288,12 @@ class Verification:
         """Check a run that is not an erasure."""
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
-        for name, place, digest in record.sources():
-            source = self._check_source(name, place, digest, record.folder)
+        for recorded in record.sources():
+            source = self._check_source(
+                recorded.name, recorded.path, recorded.digest, record.folder
+            )
             below = (*below, source.item)
-            if not trained and source.record and digest in (None, source.record.digest):
+            if not trained and source.record and recorded.digest in (None, source.record.digest):
                 trained = source.record
         for own in OWN_CHECKS:
             if own.applies_to(record):
