@@ -190,6 +190,11 @@ class DataWarning:
     @property
     def sentence(self) -> str:
         """The warning as a sentence: what may be wrong, and what to do."""
+        return f"{self.clause}."
+
+    @property
+    def clause(self) -> str:
+        """The warning as ``sentence`` has it, without its full stop."""
         values = " and ".join(map(repr, self.values))
         if self.code in _UNQUOTED_CODES:
             values = ", ".join(self.values)
@@ -200,7 +205,7 @@ class DataWarning:
             values = few(groups, MAX_SHOWN_GROUPS, "; ")
         rows = counted(self.rows, "row")
         template = _SENTENCES[self.code]
-        sentence = template.format(
+        return template.format(
             column=self.column,
             values=values,
             names=",".join(self.values),
@@ -210,7 +215,6 @@ class DataWarning:
             distinct=self.rows,
             example=f"t[{self.column!r}] = t[{self.column!r}].str.strip(' .').str.lower()",
         )
-        return f"{sentence}."
 
 
 def groups_of_similar_words(words: Iterable[str]) -> list[tuple[str, ...]]:

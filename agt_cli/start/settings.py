@@ -195,7 +195,7 @@ class StartSettings(StartAnswers, InspectSettings):
             return
         for doubt in inspection.warnings:
             if doubt.code == "label_missing":
-                raise ConfigError(f"missing_label=error: {doubt.sentence.removesuffix('.')}")
+                raise ConfigError(f"missing_label=error: {doubt.clause}")
 
     def line(self, path: Path, placeholders: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return the command line ``agt start`` with these answers.
