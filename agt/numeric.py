@@ -343,7 +343,8 @@ class Draw:
     Attributes:
         law: the name of the distribution. "uniform" has no private input.
         public: the distribution's parameters and the shape of the draw, which are the same for all
-            neighbouring datasets.
+            neighbouring datasets. The first ones are: of "gaussian" noise its standard deviation;
+            of "geometric" noise epsilon and the sensitivity; of "labels" the mechanism.
         private: the private input: numbers that noise is added to, or labels with their evidence.
     """
 

@@ -6,7 +6,7 @@ alone, so that every room may use it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agt.messages import Message
 
@@ -88,6 +88,10 @@ SAME_DISK = (
     "the head file (which keeps a copy of the ledger's last entry) is on the same disk as the "
     "ledger, so nobody would notice if the whole disk was restored to an older state"
 )
+PUBLISHED_VOTE: Final = "published_vote"
+"""The one reason why nothing is proved that is not the letter of a condition: the vote of an
+ensemble is the published one.
+"""
 _GUARANTEE_OF = {  # output -> template of its guarantee
     "labels": "{} per query",
     "a number": "{} for the single published number",
@@ -264,17 +268,16 @@ def unproved(reasons: Sequence[str]) -> str:
     """Return why nothing is proved, as one text.
 
     Args:
-        reasons: the letters of the conditions that are not met; any other reason is that the vote
-            is the published one.
+        reasons: the letters of the conditions that are not met; or ``PUBLISHED_VOTE``, or both.
     """
-    letters = [reason for reason in reasons if len(reason) == 1]
+    letters = [reason for reason in reasons if reason != PUBLISHED_VOTE]
     texts = []
     if letters:
         subject = f"condition {letters[0]} is"
         if len(letters) > 1:
             subject = f"conditions {', '.join(letters)} are"
         texts.append(f"{subject} not met")
-    if len(letters) < len(reasons):
+    if PUBLISHED_VOTE in reasons:
         texts.append(NO_LIPSCHITZ)
     return "; ".join(texts)
 

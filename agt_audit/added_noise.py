@@ -14,6 +14,7 @@ Formal guarantees
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import chi2
@@ -64,12 +65,26 @@ def weights_drawn(
     return release_weights(theta, sensitivity, guarantee, source).weight
 
 
+class WeightsFindings(NamedTuple):
+    """The findings about releases of two models' weights with added noise.
+
+    Attributes:
+        exact: of the exact mu of this pair.
+        drawn: of an attack on the releases.
+        noise_size: about the size of their noise.
+    """
+
+    exact: Finding
+    drawn: Finding
+    noise_size: Finding
+
+
 def audit_weights(
     mechanism: ReleaseWeights,
     heads: WeightPair,
     plan: TrialPlan,
     release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
-) -> tuple[Finding, Finding, Finding]:
+) -> WeightsFindings:
     """Audit releases of two models' weights with added noise.
 
     Args:
@@ -77,10 +92,6 @@ def audit_weights(
         heads: the weights of both models.
         plan: how many releases to draw of each side, and how.
         release: draws released weights from (weights, sensitivity, guarantee, randomness).
-
-    Returns:
-        The finding of the exact mu of this pair; the one of an attack on the releases; and the one
-        about the size of their noise.
     """
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     sigma = noise_scale(heads.sensitivity, mechanism.guarantee)
@@ -113,7 +124,7 @@ def audit_weights(
     drawn = claim_to_test(subject, mechanism.guarantee, attack, effort, plan).judge(mistakes)
     coordinates = squares.size * middle.size
     size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, NO_DATA_USED)
-    return _exact_finding(mechanism, heads, subject), drawn, size
+    return WeightsFindings(_exact_finding(mechanism, heads, subject), drawn, size)
 
 
 def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -> Finding:

@@ -3,9 +3,9 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,28 @@ def inconsistent_distances(
     return (abs(distance - other_distance) > 1) | (labels_differ & is_certified)
 
 
+@dataclass(frozen=True)
+class TrainedNeighbour:
+    """A model that was trained on a neighbouring dataset.
+
+    Attributes:
+        records: the neighbouring dataset.
+        model: the model.
+        deviation: the largest deviation of its parameters, as a share of the bounds.
+    """
+
+    records: EditedRecords
+    model: Model
+    deviation: float
+
+
+class TriedEdit(NamedTuple):
+    """A neighbouring dataset, and the deviation of its model, which is not kept."""
+
+    records: EditedRecords
+    deviation: float
+
+
 class Auditor:
     """One audit of a saved model: it trains neighbours, and counts what contradicts a claim.
 
@@ -85,7 +107,7 @@ class Auditor:
         certificates: the run's certificates of these queries.
         line_ends: [m, ...] the records at which lines begin and end.
         stage_ends: the time after which the present stage starts no training.
-        farthest_neighbour: the edit and the model of the neighbour with the largest deviation;
+        farthest_neighbour: the neighbour with the largest deviation;
             None: no neighbour deviated.
     """
 
@@ -107,7 +129,7 @@ class Auditor:
         self.problem = model.problem
         self.claims = Claims(self.problem)
         self.counts = Counts()
-        self.farthest_neighbour: tuple[EditedRecords, Model] | None = None
+        self.farthest_neighbour: TrainedNeighbour | None = None
         dataset = self.problem.dataset
         candidates = dataset.test if len(dataset.test) > 1 else dataset.train
         shuffled = self.rng.permutation(len(candidates))
@@ -244,9 +266,9 @@ class Auditor:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
         certificates = self._certificates_at_first_k(features)
         edits = [EditedRecords.without_unit(train, unit) for unit in units]
-        for edit, neighbour, _ in self._train(edits):
+        for trained in self._train(edits):
             self.counts.units_left_out += 1
-            self._count_changed_labels(edit, neighbour, features, certificates)
+            self._count_changed_labels(trained.records, trained.model, features, certificates)
 
     def _certificates_at_first_k(self, features: np.ndarray) -> Certificates:
         """Return certificates of queries at the smallest k of the grid above 0; at 0 if none is."""
@@ -262,14 +284,17 @@ class Auditor:
         are earlier neighbours with large deviations, with one more edit.
         """
         remaining = self.extent.neighbours
-        best: list[tuple[float, EditedRecords]] = []  # deviation and edit
+        best: list[TriedEdit] = []
         while remaining and not self._out_of_time():
             count = min(EDITS_AT_ONCE, remaining)
             remaining -= count
-            best_edits = [edit for _, edit in best]
+            best_edits = [tried.records for tried in best]
             edits = [self._next_edit(best_edits) for _ in range(count)]
-            best += [(deviation, edit) for edit, _, deviation in self._train(edits)]
-            best = sorted(best, key=lambda pair: -pair[0])[:BEST_EDITS]
+            # Models are large, so only the edits and their deviations are kept.
+            best += [
+                TriedEdit(trained.records, trained.deviation) for trained in self._train(edits)
+            ]
+            best = sorted(best, key=lambda tried: -tried.deviation)[:BEST_EDITS]
 
     def _next_edit(self, best: Sequence[EditedRecords]) -> EditedRecords:
         """Return the next neighbour to train on: a new one, or one of ``best`` with one more edit.
@@ -290,9 +315,7 @@ class Auditor:
             edit = self.editor.step(edit, self.choose_target(edit.distance + 1))
         return edit
 
-    def _train(
-        self, edits: Sequence[EditedRecords]
-    ) -> Iterator[tuple[EditedRecords, Model, float]]:
+    def _train(self, edits: Sequence[EditedRecords]) -> Iterator[TrainedNeighbour]:
         """Train on neighbours while there is time, and compare each with the run's claims.
 
         It changes the counts of neighbours, of deviations and of labels. A neighbour that training
@@ -300,9 +323,6 @@ class Auditor:
 
         Args:
             edits: the neighbours.
-
-        Yields:
-            A neighbour, its model, and its largest deviation.
         """
         counts = self.counts
         counts.planned.update(map(edit_and_distance, edits))
@@ -319,10 +339,11 @@ class Auditor:
                 continue
             largest_before = counts.largest_deviation
             deviation = counts.add_neighbour(edit, self._deviations(edit, neighbour))
+            trained = TrainedNeighbour(edit, neighbour, deviation)
             if deviation > largest_before:
-                self.farthest_neighbour = (edit, neighbour)
+                self.farthest_neighbour = trained
             self._count_changed_labels(edit, neighbour, self.queries, self.certificates)
-            yield edit, neighbour, deviation
+            yield trained
         self.on_progress(len(edits), len(edits))
 
     def _deviations(self, edit: EditedRecords, neighbour: Model) -> Deviations:
@@ -501,7 +522,8 @@ class Auditor:
         """
         if self.farthest_neighbour is None or self._out_of_time():
             return
-        edit, neighbour = self.farthest_neighbour
+        edit = self.farthest_neighbour.records
+        neighbour = self.farthest_neighbour.model
         k = max(1, edit_distance(edit, self.relation_name))
         low, high = self.draw_lines()
         # every line in both directions, as bisection finds the change that is nearest to its

@@ -24,6 +24,8 @@ Sources: lecture 004; Nasr et al. 2023; Steinke et al. 2023.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -52,11 +54,15 @@ from agt_cli.report.console import Console
 from agt_cli.report.findings import Estimate, Finding, Outcome, Strength, format_lower_bound
 from agt_cli.report.record import RunRecord
 
-SUMS = "every noisy sum"
-WEIGHTS = "the final weights"
-LOSS = "the final loss"
-STEPS = "step by step, composed"
-ONE_RUN = "one run"
+
+class Adversary(StrEnum):
+    """What an attacker sees, as sentences name it."""
+
+    SUMS = "every noisy sum"
+    WEIGHTS = "the final weights"
+    LOSS = "the final loss"
+    STEPS = "step by step, composed"
+    ONE_RUN = "one run"
 
 
 @dataclass(frozen=True)
@@ -87,20 +93,40 @@ class LowerBound:
 
     Attributes:
         method: the name of the estimator.
-        adversary: what the attacker sees: ``SUMS``, ``WEIGHTS``, ``LOSS``, ``STEPS`` or
-            ``ONE_RUN``, the latter with the number of canaries.
+        adversary: what the attacker sees.
         found: the bound.
+        canaries: the number of canaries of an attack on one run; None: another adversary.
     """
 
     method: str
-    adversary: str
+    adversary: Adversary
     found: float
+    canaries: int | None = None
+
+    @property
+    def adversary_words(self) -> str:
+        """What the attacker sees, with the number of canaries of an attack on one run."""
+        if self.canaries is None:
+            return self.adversary.value
+        return f"{self.adversary}, {self.canaries} canaries"
 
     @property
     def estimate(self) -> Estimate:
         """The bound as one of a finding's ``estimates``."""
-        name = f"{self.method}, {self.adversary}"
+        name = f"{self.method}, {self.adversary_words}"
         return Estimate(name, "epsilon", self.found, Strength.CONFIDENT)
+
+
+class TrainingAudit(NamedTuple):
+    """What an audit of training with noise found.
+
+    Attributes:
+        bounds: lower bounds on epsilon.
+        noise_size: the finding about the size of the noise.
+    """
+
+    bounds: list[LowerBound]
+    noise_size: Finding
 
 
 def log_likelihood_ratios(view: AdversaryView, noise_multiplier: float) -> np.ndarray:
@@ -119,7 +145,7 @@ def audit_training(
     canary: Canaries,
     effort: TrainingEffort,
     several: Canaries | None = None,
-) -> tuple[list[LowerBound], Finding]:
+) -> TrainingAudit:
     """Train with and without canaries, and compute lower bounds on epsilon.
 
     Args:
@@ -129,8 +155,7 @@ def audit_training(
         several: many canaries, for a single training; None: no such training is made.
 
     Returns:
-        All lower bounds, which hold together with the confidence of ``effort``; and the finding
-        about the size of the noise.
+        The findings. The lower bounds hold together with the confidence of ``effort``.
 
     Raises:
         ConfigError: there are too few trials to contradict the claim.
@@ -148,11 +173,13 @@ def audit_training(
     sides = (present, absent)
     # a larger score says that the canary was rather used
     scores = {
-        SUMS: [log_likelihood_ratios(view, trainer.noise_multiplier).sum(1) for view in sides],
-        WEIGHTS: [view.weights for view in sides],
+        Adversary.SUMS: [
+            log_likelihood_ratios(view, trainer.noise_multiplier).sum(1) for view in sides
+        ],
+        Adversary.WEIGHTS: [view.weights for view in sides],
     }
     if canary_is_record:
-        scores[LOSS] = [-view.losses for view in sides]
+        scores[Adversary.LOSS] = [-view.losses for view in sides]
     bounds: list[LowerBound] = []
     for adversary, (with_canary, without_canary) in scores.items():
         bounds += _many_run_bounds(
@@ -167,7 +194,8 @@ def audit_training(
         confidence,
         f"{effort.trials} trainings",
     )
-    return [*bounds, _step_bound(trainer, canary, effort, confidence)], size
+    bounds.append(_step_bound(trainer, canary, effort, confidence))
+    return TrainingAudit(bounds, size)
 
 
 def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: float) -> None:
@@ -191,7 +219,7 @@ def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: fl
 
 
 def _many_run_bounds(
-    adversary: str,
+    adversary: Adversary,
     with_canary: np.ndarray,
     without_canary: np.ndarray,
     config: NoiseConfig,
@@ -250,7 +278,7 @@ def _step_bound(
     if share_right > 0.5:  # Phi(mu_step / 2) is at least this, and mu = mu_step sqrt(steps)
         mu = 2 * float(ndtri(share_right)) * math.sqrt(steps)
     epsilon = epsilon_of_mu(mu, trainer.config.delta)
-    return LowerBound("Gaussian DP", STEPS, epsilon)
+    return LowerBound("Gaussian DP", Adversary.STEPS, epsilon)
 
 
 def _one_run_bounds(
@@ -275,7 +303,7 @@ def _one_run_bounds(
         guesses_out = guesses // 2
         right = right_guesses(scores, coins[0, 0], guesses - guesses_out, guesses_out)
         epsilon = one_run_epsilon(right, guesses, count, config.delta, confidence, bound)
-        bounds.append(LowerBound(bound, f"{ONE_RUN}, {count} canaries", epsilon))
+        bounds.append(LowerBound(bound, Adversary.ONE_RUN, epsilon, canaries=count))
     return bounds
 
 
@@ -297,7 +325,7 @@ def judge_training(
     noticed_mu = claimed_mu.noticed(effort.counted, effort.confidence, len(bounds))
     noticed = None if noticed_mu is None else gaussian_epsilon(noticed_mu, config.delta)
     needed = claimed_mu.needed(effort.confidence, len(bounds))
-    one_run = {bound.adversary for bound in bounds if bound.adversary.startswith(ONE_RUN)}
+    one_run = {bound.adversary_words for bound in bounds if bound.adversary is Adversary.ONE_RUN}
     efforts = [
         f"{effort.trials} trainings with the canary, and as many without it",
         f"{effort.step_runs} trainings in which a coin decides in each step whether the "
@@ -345,7 +373,7 @@ def _verdict_sentence(best: LowerBound, config: NoiseConfig, confidence: float) 
     return (
         f"epsilon at delta = {config.delta:g} is at least {lower_bound}, with "
         f"{percentage:.12g} % confidence (method: {best.method}; the attacker sees: "
-        f"{best.adversary}); {verdict}"
+        f"{best.adversary_words}); {verdict}"
     )
 
 
@@ -398,15 +426,16 @@ class DpSgdAudit(DpSgdAuditSettings, AuditKind):
         several = None
         if self.canaries:
             several = trainer.canaries(self.canary, self.canaries, given.seed)
-        bounds, size = audit_training(trainer, canary, effort, several)
-        finding = judge_training(trainer, canary, effort, bounds)
-        tables = {"bounds": _bounds_table(bounds, trainer.config.epsilon)}
-        return Audited.of(opened.trained.finished, (finding, size), NOTES, tables=tables)
+        audit = audit_training(trainer, canary, effort, several)
+        finding = judge_training(trainer, canary, effort, audit.bounds)
+        tables = {"bounds": _bounds_table(audit.bounds, trainer.config.epsilon)}
+        findings = (finding, audit.noise_size)
+        return Audited.of(opened.trained.finished, findings, NOTES, tables=tables)
 
 
 def _bounds_table(bounds: Sequence[LowerBound], claimed_epsilon: float) -> pd.DataFrame:
     """Return the table of all bounds, the largest first; the claim is in the last column's name."""
     largest_first = sorted(bounds, key=lambda bound: -bound.found)
-    rows = [(bound.method, bound.adversary, bound.found) for bound in largest_first]
+    rows = [(bound.method, bound.adversary_words, bound.found) for bound in largest_first]
     claimed = f"claimed {claimed_epsilon:g}"
     return pd.DataFrame(rows, columns=["lower bound on epsilon", "who sees", claimed])

@@ -58,6 +58,48 @@ class TargetQuery:
 
 
 @dataclass(frozen=True)
+class ChosenUnit:
+    """A unit of the original data that an edit removes or changes.
+
+    Attributes:
+        name: its name.
+        way: how it was chosen: "any", "best" or "heaviest".
+    """
+
+    name: str
+    way: str
+
+
+@dataclass(frozen=True)
+class DescribedUnit:
+    """A unit that an edit adds.
+
+    Attributes:
+        rows: its records.
+        description: how it was made, in words.
+    """
+
+    rows: Records
+    description: str
+
+
+@dataclass(frozen=True)
+class MadeRow:
+    """A record that was made for a unit, without names.
+
+    Attributes:
+        features: [features] in float64.
+        label: its label.
+        range_factor: by which factor the features exceed the ranges of the run's records; 1: they
+            do not.
+    """
+
+    features: np.ndarray
+    label: int
+    range_factor: float = 1.0
+
+
+@dataclass(frozen=True)
 class AttackSettings:
     """What an ``Editor`` must know of a run in order to edit its records.
 
@@ -202,17 +244,18 @@ class Editor:
         removed_unit = None
         edited = neighbour
         if kind is not EditKind.COMES:
-            removed_unit, reason = self._choose_unit(neighbour, target)
-            if removed_unit is not None:
-                edited = neighbour.with_edit(removed_unit, None, f"less {reason}")
+            chosen = self._choose_unit(neighbour, target)
+            if chosen is not None:
+                removed_unit = chosen.name
+                edited = neighbour.with_edit(removed_unit, None, f"less {chosen.way}")
         if kind is EditKind.LEAVES:
             return edited
         if repeat_last:
-            added_unit = self._copy_unit(neighbour.added[-1])
-            description = "a second copy of the record that was added last"
+            copied = self._copy_unit(neighbour.added[-1])
+            added = DescribedUnit(copied, "a second copy of the record that was added last")
         else:
-            added_unit, description = self._make_unit(neighbour, removed_unit, target)
-        return edited.with_edit(None, added_unit, f"plus {description}")
+            added = self._make_unit(neighbour, removed_unit, target)
+        return edited.with_edit(None, added.rows, f"plus {added.description}")
 
     def _copy_unit(self, unit: Records) -> Records:
         """Return a copy of a unit's rows under the one of several new names with most weight."""
@@ -242,9 +285,13 @@ class Editor:
         """
         radius = self.attack.radius
         assert radius is not None  # RelationConfig requires one where features move
-        unit, reason = self._choose_unit(neighbour, target)
+        chosen = self._choose_unit(neighbour, target)
+        unit = None
+        reason = ""
         rows = neighbour.removed_rows[:0]
-        if unit is not None:
+        if chosen is not None:
+            unit = chosen.name
+            reason = chosen.way
             rows = np.flatnonzero(neighbour.original.units == unit)
         unmoved = neighbour.original.take(rows)
         direction = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
@@ -273,10 +320,10 @@ class Editor:
                 private units were edited.
             target: the query whose label the edit tries to change.
         """
-        unit, reason = self._choose_unit(neighbour, target)
-        if unit is None:
+        chosen = self._choose_unit(neighbour, target)
+        if chosen is None:
             return neighbour
-        before = neighbour.original.take(neighbour.original.units == unit)
+        before = neighbour.original.take(neighbour.original.units == chosen.name)
         last_label = None
         if neighbour.added and self.rng.random() < 0.7:
             last_label = neighbour.added[-1].labels[0]
@@ -288,9 +335,9 @@ class Editor:
             else:
                 labels.append(int(self.rng.choice(others)))
         relabelled = replace(before, labels=np.array(labels, dtype=before.labels.dtype))
-        return neighbour.with_edit(unit, relabelled, f"{reason} relabelled")
+        return neighbour.with_edit(chosen.name, relabelled, f"{chosen.way} relabelled")
 
-    def _choose_unit(self, neighbour: EditedRecords, target: TargetQuery) -> tuple[str | None, str]:
+    def _choose_unit(self, neighbour: EditedRecords, target: TargetQuery) -> ChosenUnit | None:
         """Choose a private unit of the original that was not edited yet.
 
         The rule for the choice is drawn: "any" draws a unit, "best" takes the unit whose records
@@ -301,31 +348,30 @@ class Editor:
             target: the query whose label the edit tries to change.
 
         Returns:
-            The unit's name, and "any", "best" or "heaviest"; ``(None, "")`` if every private unit
-            was edited.
+            The unit; None if every private unit was edited.
         """
         original = neighbour.original
         available = ~original.public
         available[neighbour.removed_rows] = False
         units = np.unique(original.units[available])
         if not len(units):
-            return None, ""
+            return None
         rule = str(self.rng.choice(["any", "best", "heaviest"]))
         if rule == "any":
-            return str(self.rng.choice(units)), "any"
+            return ChosenUnit(str(self.rng.choice(units)), rule)
         if rule == "heaviest":
-            return str(units[self._weight_of_units(units).argmax()]), rule
+            return ChosenUnit(str(units[self._weight_of_units(units).argmax()]), rule)
         rows = np.flatnonzero(available)
         features = np.asarray(original.features[rows], dtype=np.float64).reshape(len(rows), -1)
         largest = np.maximum(np.abs(features).max(axis=1), 1e-300)
         along_query = (features / largest[:, None]) @ target.query
         support = np.where(original.labels[rows] == target.label, along_query, -along_query)
         names, unit_of_row = np.unique(original.units[rows], return_inverse=True)
-        return str(names[np.bincount(unit_of_row, support).argmax()]), rule
+        return ChosenUnit(str(names[np.bincount(unit_of_row, support).argmax()]), rule)
 
     def _make_unit(
         self, neighbour: EditedRecords, removed_unit: str | None, target: TargetQuery
-    ) -> tuple[Records, str]:
+    ) -> DescribedUnit:
         """Make a new unit, whose rows are copies of one record, and choose its name.
 
         The name matters because its keyed hash decides the unit's batches and shard.
@@ -334,41 +380,37 @@ class Editor:
             neighbour: the dataset that the unit will be added to.
             removed_unit: the unit that it replaces; None: it replaces none.
             target: the query whose label the unit should change.
-
-        Returns:
-            The unit's rows, and a description of them.
         """
         original = neighbour.original
         feature_kind = str(self.rng.choice(FEATURE_KINDS))
         count = self.attack.unit_rows
         if feature_kind != "against":
             count = int(self.rng.integers(1, self.attack.unit_rows + 1))
-        features, label, range_factor = self._make_row(feature_kind, original, target)
+        made = self._make_row(feature_kind, original, target)
         # features far beyond the ranges may be too large for the features' own type
         largest = float(np.finfo(original.features.dtype).max)
-        row = np.clip(features, -largest, largest).astype(original.features.dtype)
+        row = np.clip(made.features, -largest, largest).astype(original.features.dtype)
         rows = attack_records(
             features=np.repeat(row.reshape(1, *original.features.shape[1:]), count, axis=0),
-            labels=np.full(count, label),
+            labels=np.full(count, made.label),
             ids=np.arange(count).astype(str),
             like=original,
         )
-        named, name_choice = self._choose_name(
+        named = self._choose_name(
             self._rename_unit(rows), removed_unit, keep_features=feature_kind in ("copy", "zero")
         )
-        description = f"one {feature_kind}, {name_choice}"
-        if range_factor > 1:
+        description = f"one {feature_kind}, {named.description}"
+        if made.range_factor > 1:
             description = (
-                f"{description}, beyond the ranges of the columns by a factor of {range_factor:g}"
+                f"{description}, beyond the ranges of the columns by a factor of "
+                f"{made.range_factor:g}"
             )
-        return named, description
+        return DescribedUnit(named.rows, description)
 
-    def _make_row(
-        self, feature_kind: str, records: Records, target: TargetQuery
-    ) -> tuple[np.ndarray, int, float]:
+    def _make_row(self, feature_kind: str, records: Records, target: TargetQuery) -> MadeRow:
         """Make the features and the label of a record.
 
-        | way        | features                                      | label                      |
+        | kind       | features                                      | label                      |
         |------------|-----------------------------------------------|----------------------------|
         | copy       | those of a record of the run                  | that record's, or any      |
         | mixed      | each from one of two records of the run       | any                        |
@@ -384,25 +426,20 @@ class Editor:
             feature_kind: how the features are made, one of ``FEATURE_KINDS``.
             records: the run's training records.
             target: the query whose label the record should change.
-
-        Returns:
-            Its features [features]; its label; and by which factor the features exceed the ranges
-            of the run's records (1: they do not).
         """
         rng = self.rng
         other_labels = [label for label in range(self.attack.classes) if label != target.label]
         any_label = int(rng.integers(self.attack.classes))
         if feature_kind in ("copy", "mixed") and len(records):
-            features, label = self._copied_row(feature_kind, records, any_label)
-            return features, label, 1.0
+            return self._copied_row(feature_kind, records, any_label)
         if feature_kind in ("copy", "mixed", "zero"):
-            return np.zeros(self.attack.low.size), any_label, 1.0
+            return MadeRow(np.zeros(self.attack.low.size), any_label)
         range_factors = FAR_RANGE_FACTORS if feature_kind == "beyond" else RANGE_FACTORS
         range_factor = float(rng.choice(range_factors))
         if feature_kind != "against":
             signs = rng.choice([-1.0, 1.0], self.attack.low.size)
             label = int(rng.choice([any_label, *other_labels]))
-            return self._corner(signs, range_factor), label, range_factor
+            return MadeRow(self._corner(signs, range_factor), label, range_factor)
         if self.attack.bounds_each_parameter and rng.random() < 0.7:
             towards_query = self._corner(np.sign(target.query), range_factor)
             away_from_query = self._corner(-np.sign(target.query), range_factor)
@@ -413,31 +450,26 @@ class Editor:
         if rng.random() < 0.3:
             # opposite features with the target's own label: but for the bias, their gradient is
             # that of another label along the query
-            return away_from_query, target.label, range_factor
-        return towards_query, label, range_factor
+            return MadeRow(away_from_query, target.label, range_factor)
+        return MadeRow(towards_query, label, range_factor)
 
-    def _copied_row(
-        self, feature_kind: str, records: Records, any_label: int
-    ) -> tuple[np.ndarray, int]:
+    def _copied_row(self, feature_kind: str, records: Records, any_label: int) -> MadeRow:
         """Make a record that copies a record of the run, or mixes the features of two.
 
         Args:
             feature_kind: "copy" or "mixed".
             records: the run's training records, at least one.
             any_label: a label drawn beforehand, which a mixed record gets, and half of the copies.
-
-        Returns:
-            Its features [features], and its label.
         """
         rng = self.rng
         row = int(rng.integers(len(records)))
         features = np.asarray(records.features[row], dtype=np.float64).ravel()
         if feature_kind == "copy":
             has_own_label = rng.random() < 0.5
-            return features, int(records.labels[row]) if has_own_label else any_label
+            return MadeRow(features, int(records.labels[row]) if has_own_label else any_label)
         other_row = int(rng.integers(len(records)))
         other = np.asarray(records.features[other_row], dtype=np.float64).ravel()
-        return np.where(rng.random(len(features)) < 0.5, features, other), any_label
+        return MadeRow(np.where(rng.random(len(features)) < 0.5, features, other), any_label)
 
     def _corner(self, signs: np.ndarray, range_factor: float) -> np.ndarray:
         """Return the corner of the ranges that signs point to, or a point beyond it, [features].
@@ -456,7 +488,7 @@ class Editor:
 
     def _choose_name(
         self, rows: Records, removed_unit: str | None, keep_features: bool
-    ) -> tuple[Records, str]:
+    ) -> DescribedUnit:
         """Choose the name of a new unit.
 
         The rule for the choice is drawn: "any" takes the first candidate, "heaviest" the one with
@@ -471,7 +503,7 @@ class Editor:
                 here, but may in subclasses whose names are hashes of features).
 
         Returns:
-            The rows under the chosen name, and how it was chosen, for the edit's description.
+            The rows under the chosen name, with a description of how it was chosen.
         """
         rules = ["any", "heaviest"]
         if removed_unit is not None:
@@ -480,17 +512,17 @@ class Editor:
         fixed_name = removed_unit if rule == "same" else None
         candidates = self._name_candidates(rows, fixed_name, keep_features)
         if len(candidates) == 1:
-            return candidates[0], "under the same name" if rule == "same" else rule
+            return DescribedUnit(candidates[0], "under the same name" if rule == "same" else rule)
         names = np.array([str(candidate.units[0]) for candidate in candidates])
         if rule == "any":
-            return candidates[0], rule
+            return DescribedUnit(candidates[0], rule)
         weight = self._weight_of_units(names)
         score = weight
         if rule == "elsewhere":
             # scaled below 1, so that weight mostly decides between equal differences
             scaled_weight = weight / (1 + weight.max())
             score = scaled_weight + self._placement_difference(names, str(removed_unit))
-        return candidates[int(np.argmax(score))], rule
+        return DescribedUnit(candidates[int(np.argmax(score))], rule)
 
     def _name_candidates(
         self, rows: Records, name: str | None, keep_features: bool

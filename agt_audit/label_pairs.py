@@ -21,6 +21,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -30,7 +31,7 @@ from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import UP, Randomness, printed_decimal
 from agt_audit.claims import Claimed
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding
 
 Probabilities = tuple[Fraction, Fraction]
@@ -145,9 +146,21 @@ def neighbouring_pairs(mechanism: Mechanism, values: Sequence[int]) -> Iterator[
         yield NeighbourPair(Side(1, above), Side(1, below))
 
 
+class PairFindings(NamedTuple):
+    """The findings about a mechanism at one pair of inputs.
+
+    Attributes:
+        exact: of the exact loss, by the mechanism's stated probabilities.
+        drawn: from draws (``judge_by_draws``).
+    """
+
+    exact: Finding
+    drawn: Finding
+
+
 def audit_pair(
     mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan, farthest: int
-) -> tuple[Finding, Finding]:
+) -> PairFindings:
     """Audit a mechanism at one pair: by its stated probabilities, and by draws.
 
     Args:
@@ -155,9 +168,6 @@ def audit_pair(
         pair: its input on both sides.
         plan: how many labels to draw, and how.
         farthest: the public number that no evidence exceeds.
-
-    Returns:
-        The finding of the exact loss, and the one from draws (``judge_by_draws``).
     """
     table = table_finding(
         mechanism,
@@ -170,12 +180,13 @@ def audit_pair(
     claim = claim_to_test(
         subject_of(mechanism), mechanism.guarantee, str(pair), pair.datasets_note, plan
     )
-    return table, judge_by_draws((draw_first, draw_second), claim, plan, "labels")
+    drawn = judge_by_draws((draw_first, draw_second), claim, plan, "labels")
+    return PairFindings(table, drawn)
 
 
 def audit_synthetic_pairs(
     mechanism: Mechanism, values: Sequence[int], plan: TrialPlan
-) -> tuple[tuple[Finding, ...], list[tuple[NeighbourPair, Exact]]]:
+) -> MechanismAttack:
     """Audit a mechanism without a run, at all inputs that neighbouring datasets can have.
 
     The exact loss is computed for every pair. Labels are drawn from one or two pairs only: the
@@ -188,7 +199,7 @@ def audit_synthetic_pairs(
             which labels are drawn.
 
     Returns:
-        The findings: of the largest exact loss, and of the draws. And (pair, loss) for every pair.
+        The findings: of the largest exact loss, and of the draws. And the loss of every pair.
     """
     losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
     pairs = [pair for pair, _ in losses]
@@ -204,8 +215,8 @@ def audit_synthetic_pairs(
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
     drawn_pairs = (differing,) if best == differing else (differing, best)
     shared = plan.shared_among(len(drawn_pairs))
-    drawn = [audit_pair(mechanism, pair, shared, values[-1])[1] for pair in drawn_pairs]
-    return (table, *drawn), losses
+    drawn = [audit_pair(mechanism, pair, shared, values[-1]).drawn for pair in drawn_pairs]
+    return MechanismAttack((table, *drawn), losses)
 
 
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:

@@ -21,15 +21,12 @@ from agt.mechanisms.quantile import CertifiedQuantile, release_quantile
 from agt.settings import schema
 from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.kind_settings import MechanismAuditSettings
-from agt_audit.label_pairs import audit_synthetic_pairs
+from agt_audit.label_pairs import PairFindings, audit_synthetic_pairs
 from agt_audit.numbers import audit_synthetic_sums
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.console import Console
-from agt_cli.report.findings import Finding
 from agt_cli.report.record import RunRecord
 
-Attacked = tuple[tuple[Finding, ...], Sequence[tuple[object, Exact]]]
-"""The findings of an attack; and (pair, loss) for each pair whose exact loss was computed."""
 MAX_PAIRS_SHOWN = 1000
 
 
@@ -59,12 +56,13 @@ class MechanismAudit(MechanismAuditSettings, AuditKind):
         """Attack the mechanism on synthetic inputs; its table ``pairs`` has the exact losses."""
         mechanism = _audited_mechanism(given)
         attack = next(ATTACKS[base] for base in type(mechanism).__mro__ if base in ATTACKS)
-        findings, losses = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
+        attacked = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
         rows = [
             {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
-            for pair, loss in losses[:MAX_PAIRS_SHOWN]
+            for pair, loss in attacked.losses[:MAX_PAIRS_SHOWN]
         ]
-        return Audited(mechanism.name, None, findings, tables={"pairs": pd.DataFrame(rows)})
+        tables = {"pairs": pd.DataFrame(rows)}
+        return Audited(mechanism.name, None, attacked.findings, tables=tables)
 
 
 def _audited_mechanism(given: AuditInputs) -> AnyMechanism:
@@ -78,7 +76,7 @@ def _audited_mechanism(given: AuditInputs) -> AnyMechanism:
 
 def audit_quantile(
     mechanism: CertifiedQuantile, quantiles: tuple[int, int], farthest: int, plan: TrialPlan
-) -> tuple[Finding, Finding]:
+) -> PairFindings:
     """Audit the release of a quantile of stable distances on two synthetic neighbouring datasets.
 
     Each dataset has a single query, whose stable distance is the quantile.
@@ -88,9 +86,6 @@ def audit_quantile(
         quantiles: the exact quantile on one dataset, and on the other.
         farthest: the public number that no distance exceeds.
         plan: how many quantiles to draw, and how.
-
-    Returns:
-        The finding of the exact loss, and the one from draws (``judge_by_draws``).
     """
     guarantee = mechanism.guarantee
 
@@ -122,10 +117,10 @@ def audit_quantile(
     )
     claim = claim_to_test(subject, guarantee, sides, datasets_note, plan)
     draws = (partial(draw, first), partial(draw, second))
-    return law, judge_by_draws(draws, claim, plan, "released numbers")
+    return PairFindings(law, judge_by_draws(draws, claim, plan, "released numbers"))
 
 
-def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan) -> Attacked:
+def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan) -> MechanismAttack:
     """Attack a mechanism that releases classes, on all inputs that neighbours can have."""
     values: Sequence[int] = range(audit.farthest + 1)
     if audit.values is not None:
@@ -135,19 +130,22 @@ def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan)
 
 def _attack_quantile(
     mechanism: CertifiedQuantile, audit: MechanismAudit, plan: TrialPlan
-) -> Attacked:
+) -> MechanismAttack:
     """Attack two quantiles that differ by 1, the most that neighbouring datasets allow."""
     middle = audit.farthest // 2
     farthest = max(audit.farthest, 1)
-    return audit_quantile(mechanism, (middle, middle + 1), farthest, plan), []
+    findings = audit_quantile(mechanism, (middle, middle + 1), farthest, plan)
+    return MechanismAttack(findings, losses=())
 
 
-def _attack_numbers(mechanism: LaplaceMean, audit: MechanismAudit, plan: TrialPlan) -> Attacked:
+def _attack_numbers(
+    mechanism: LaplaceMean, audit: MechanismAudit, plan: TrialPlan
+) -> MechanismAttack:
     """Attack synthetic sums of members' answers that differ as much as one edit allows."""
     return audit_synthetic_sums(mechanism, audit.farthest, plan)
 
 
-ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], Attacked]] = {
+ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], MechanismAttack]] = {
     Mechanism: _attack_labels,
     CertifiedQuantile: _attack_quantile,
     LaplaceMean: _attack_numbers,

@@ -64,7 +64,10 @@ SHORT_NAMES = {
 CURVE_POINTS = 300
 MIN_RATE = 1e-4  # the smallest rate of false alarms in a figure
 MAX_START = 0.5  # the largest value at which an axis of a figure begins
-RATES = (0.001, 0.01)  # of false alarms, at which detection rates are reported
+FEWEST_FALSE_ALARMS = 0.001
+FEW_FALSE_ALARMS = 0.01
+RATES = (FEWEST_FALSE_ALARMS, FEW_FALSE_ALARMS)
+"""The rates of false alarms at which detection rates are reported."""
 UNCLAIMED = "nothing is claimed about this attack, because certificates cover labels, not scores"
 NO_NON_MEMBERS = (
     "the attack was not tested, because the run has no test records that it was not trained on "
@@ -320,7 +323,9 @@ class AttackedModel:
                 if members and others:
                     roc = self.roc(name, in_bin)
                     row |= _area(roc, self.confidence)
-                    row["TPR_at_1%_FPR"] = roc.at_false_alarm_rate(RATES[1], self.confidence).tpr
+                    row["TPR_at_1%_FPR"] = roc.at_false_alarm_rate(
+                        FEW_FALSE_ALARMS, self.confidence
+                    ).tpr
                 rows.append(row)
         return pd.DataFrame(rows).round(5)
 
@@ -354,9 +359,11 @@ class AttackedModel:
     def notes(self) -> Iterator[str]:
         """Yield sentences that a reader needs beside the findings, for the audit's notes."""
         if self.two_sided:
-            rate = 100 * RATES[0]
+            rate = 100 * FEWEST_FALSE_ALARMS
             points = 100 * self.largest_class_difference
-            reason_too_few = too_few_non_members(RATES[0], int((~self.pool.member).sum()))
+            reason_too_few = too_few_non_members(
+                FEWEST_FALSE_ALARMS, int((~self.pool.member).sum())
+            )
             if reason_too_few:
                 yield (
                     f"detection rates at {rate:g} % false alarms were measured at a threshold that "
@@ -442,14 +449,14 @@ def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> F
     """
     low, high = roc.area_limits(confidence)
     percentage = 100 * confidence
-    rate = 100 * RATES[1]
+    rate = 100 * FEW_FALSE_ALARMS
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
     if roc.area < 0.45 and high < 0.5:  # non-members score higher, and not by chance
         return replace(untested, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
-    point = roc.at_false_alarm_rate(RATES[1], confidence)
+    point = roc.at_false_alarm_rate(FEW_FALSE_ALARMS, confidence)
     others = point.mistakes.trials_without
-    caveat = too_few_non_members(RATES[1], others)
-    if point.mistakes.alarms < RATES[1] * others / 2 and not caveat:
+    caveat = too_few_non_members(FEW_FALSE_ALARMS, others)
+    if point.mistakes.alarms < FEW_FALSE_ALARMS * others / 2 and not caveat:
         caveat = (
             f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
             "different values: the threshold that was used gives fewer"
@@ -487,8 +494,10 @@ def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence:
     """
     rocs = evaluation.rocs(name)
     area, spread = spread_of(roc.area for roc in rocs)
-    rate, rate_spread = spread_of(roc.at_false_alarm_rate(RATES[1], confidence).tpr for roc in rocs)
-    false_alarms = 100 * RATES[1]
+    rate, rate_spread = spread_of(
+        roc.at_false_alarm_rate(FEW_FALSE_ALARMS, confidence).tpr for roc in rocs
+    )
+    false_alarms = 100 * FEW_FALSE_ALARMS
     detected = 100 * rate
     detected_spread = 100 * rate_spread
     attack = ATTACK_DESCRIPTIONS[name]

@@ -155,9 +155,23 @@ def influence(
     )
 
 
+class InfluentialPairs(NamedTuple):
+    """Pairs of records, the first of which influences the answer to the second.
+
+    Attributes:
+        sources: [p] the indices of the influencing records.
+        targets: [p] the indices of the influenced records.
+        counts: the counts of each pair, [p].
+    """
+
+    sources: np.ndarray
+    targets: np.ndarray
+    counts: InOutCounts
+
+
 def strongest(
     included: np.ndarray, right: np.ndarray, sources: np.ndarray, targets: np.ndarray, count: int
-) -> tuple[np.ndarray, InOutCounts]:
+) -> InfluentialPairs:
     """Return the pairs with the largest estimated influence, the largest first.
 
     Pairs without models on both sides are left out.
@@ -168,24 +182,23 @@ def strongest(
         sources: indices of the records whose influence is measured.
         targets: indices of the records that are labelled.
         count: the largest number of pairs to return.
-
-    Returns:
-        [p, 2] indices of source and target, and the counts of each pair, [p].
     """
-    pairs = np.empty((0, 2), dtype=np.int64)
-    counts = InOutCounts(*np.empty((4, 0)))
+    no_rows = np.empty(0, dtype=np.int64)
+    pairs = InfluentialPairs(no_rows, no_rows, InOutCounts(*np.empty((4, 0))))
     for start in range(0, len(targets), TARGETS_AT_ONCE):
         chunk = targets[start : start + TARGETS_AT_ONCE]
         of_chunk = influence(included, right, sources, chunk)
         known = np.flatnonzero(np.isfinite(of_chunk.value))
         source, target = np.divmod(known, len(chunk))
-        pairs = np.concatenate([pairs, np.stack([sources[source], chunk[target]], axis=1)])
-        both_sides = zip(counts, of_chunk.take(known), strict=True)
-        counts = InOutCounts(*map(np.concatenate, both_sides))
+        both = zip(pairs.counts, of_chunk.take(known), strict=True)
+        counts = InOutCounts(*map(np.concatenate, both))
         largest = np.argsort(-counts.value, kind="stable")[:count]
-        pairs = pairs[largest]
-        counts = counts.take(largest)
-    return pairs, counts
+        pairs = InfluentialPairs(
+            sources=np.concatenate([pairs.sources, sources[source]])[largest],
+            targets=np.concatenate([pairs.targets, chunk[target]])[largest],
+            counts=counts.take(largest),
+        )
+    return pairs
 
 
 # -- the audit
@@ -251,31 +264,18 @@ class Memorisation(MemorisationSettings, AuditKind):
         of_members = memorised.take(members)
         test_rows = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
         targets = test_rows[: self.targets]
-        pairs, influences = strongest(
-            shadows.included, is_right, members, targets, count=self.shown
-        )
-        pair_count = len(members) * len(targets)
+        pairs = strongest(shadows.included, is_right, members, targets, count=self.shown)
         models = len(shadows)
-        findings = (
-            difference_finding(
-                MEMORISATION,
-                of_members,
-                len(members),
-                given.confidence,
-                effort=f"{models} models, {len(members):,} records",
-                estimates=_memorisation_estimates(of_members),
-            ),
-            difference_finding(
-                INFLUENCE,
-                influences,
-                pair_count,
-                given.confidence,
-                effort=(
-                    f"{models} models; {pair_count:,} pairs, each of a training record and one of "
-                    f"{len(targets):,} test records (seed=... chose these test records)"
-                ),
-                estimates=_influence_estimates(influences),
-            ),
+        memorisation_finding = difference_finding(
+            MEMORISATION,
+            of_members,
+            len(members),
+            given.confidence,
+            effort=f"{models} models, {len(members):,} records",
+            estimates=_memorisation_estimates(of_members),
+        )
+        influence_finding = _influence_finding(
+            pairs.counts, len(members), len(targets), models, given.confidence
         )
         distance = certificates.stable_distance
         classes = opened.dataset.classes
@@ -283,15 +283,41 @@ class Memorisation(MemorisationSettings, AuditKind):
         tables = {
             "memorised": memorised_table.head(self.shown).map(rounded_cell),
             "distribution": _distribution_table(of_members.value, distance[members] >= 1),
-            "influence": _influence_table(pool.records.ids, pairs, influences).map(rounded_cell),
+            "influence": _influence_table(pool.records.ids, pairs).map(rounded_cell),
         }
         return Audited.of(
             opened.trained.finished,
-            findings,
+            (memorisation_finding, influence_finding),
             (*NOTES, *shadows.failure_notes),
             tables=tables,
             metrics={"shadows": models, "shadows_reused": shadows.reused},
         )
+
+
+def _influence_finding(
+    counts: InOutCounts, members: int, targets: int, models: int, confidence: float
+) -> Finding:
+    """Return the finding about the influence of training records on answers to test records.
+
+    Args:
+        counts: those of the most influential pairs.
+        members: the number of training records.
+        targets: the number of test records.
+        models: how many models were trained.
+        confidence: the probability with which all bounds hold together.
+    """
+    pair_count = members * targets
+    return difference_finding(
+        INFLUENCE,
+        counts,
+        pair_count,
+        confidence,
+        effort=(
+            f"{models} models; {pair_count:,} pairs, each of a training record and one of "
+            f"{targets:,} test records (seed=... chose these test records)"
+        ),
+        estimates=_influence_estimates(counts),
+    )
 
 
 def _memorised_table(
@@ -326,14 +352,19 @@ def _memorised_table(
     return table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable")
 
 
-def _influence_table(ids: np.ndarray, pairs: np.ndarray, influences: InOutCounts) -> pd.DataFrame:
-    """Return the table of pairs [p, 2] of a training and a test record."""
+def _influence_table(ids: np.ndarray, pairs: InfluentialPairs) -> pd.DataFrame:
+    """Return the table of pairs of a training and a test record.
+
+    Args:
+        ids: the ids of all records.
+        pairs: the pairs, the most influential first.
+    """
     return pd.DataFrame(
         {
-            "training_record": ids[pairs[:, 0]],
-            "test_record": ids[pairs[:, 1]],
-            "influence": influences.value,
-            "standard_error": influences.error,
+            "training_record": ids[pairs.sources],
+            "test_record": ids[pairs.targets],
+            "influence": pairs.counts.value,
+            "standard_error": pairs.counts.error,
         }
     )
 

@@ -16,7 +16,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.numeric import Draw, Randomness, SeededRandomness, printed_decimal
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.recorded_draws import RecordedRandomness
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding, Outcome
 
 NO_DATA_USED = (
@@ -155,9 +155,7 @@ def synthetic_pairs(members: int) -> Iterator[SumPair]:
             yield SumPair(total, total + step, members, touches)
 
 
-def audit_synthetic_sums(
-    mechanism: LaplaceMean, members: int, plan: TrialPlan
-) -> tuple[tuple[Finding, ...], list[tuple[SumPair, Exact]]]:
+def audit_synthetic_sums(mechanism: LaplaceMean, members: int, plan: TrialPlan) -> MechanismAttack:
     """Audit a mechanism without a run, on the pairs of sums that ``synthetic_pairs`` yields.
 
     The exact loss is computed for every pair, and the largest one is judged. Releases are drawn
@@ -171,8 +169,8 @@ def audit_synthetic_sums(
             pairs from which releases are drawn.
 
     Returns:
-        The findings: of the exact loss, and of the draws. And (pair, loss) for every pair; it is
-        empty if the releases do not state noise of one scale on both sides, so that no loss can be
+        The findings: of the exact loss, and of the draws. And the loss of every pair; there are
+        none if the releases do not state noise of one scale on both sides, so that no loss can be
         computed.
     """
     pairs = list(synthetic_pairs(members))
@@ -188,4 +186,4 @@ def audit_synthetic_sums(
         judged_pair, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
     shared_plan = plan.shared_among(len(first_pairs))
     drawn = [drawn_finding(mechanism, pair, shared_plan) for pair in first_pairs.values()]
-    return (law_finding(mechanism, judged_pair), *drawn), losses
+    return MechanismAttack((law_finding(mechanism, judged_pair), *drawn), losses)

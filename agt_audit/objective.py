@@ -13,6 +13,7 @@ Formal guarantees
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -94,9 +95,21 @@ class ProblemPair:
         log_ratio = (first_square - second_square) / (2 * tilt**2)
         if len(theta) > MAX_DETERMINANTS:
             return log_ratio
-        first_volume = float(np.linalg.slogdet(self.first.hessian(theta))[1])
-        second_volume = float(np.linalg.slogdet(self.second.hessian(theta))[1])
-        return log_ratio + second_volume - first_volume
+        first_log_det = float(np.linalg.slogdet(self.first.hessian(theta)).logabsdet)
+        second_log_det = float(np.linalg.slogdet(self.second.hessian(theta)).logabsdet)
+        return log_ratio + second_log_det - first_log_det
+
+
+class ObjectiveFindings(NamedTuple):
+    """The findings about releases by objective perturbation on two datasets.
+
+    Attributes:
+        drawn: of an attack on the releases.
+        noise_size: about the size of their linear terms.
+    """
+
+    drawn: Finding
+    noise_size: Finding
 
 
 def audit_objective(
@@ -104,7 +117,7 @@ def audit_objective(
     problems: ProblemPair,
     noises: ObjectiveNoises,
     plan: TrialPlan,
-) -> tuple[Finding, Finding]:
+) -> ObjectiveFindings:
     """Audit releases by objective perturbation on two datasets.
 
     Args:
@@ -112,9 +125,6 @@ def audit_objective(
         problems: the problems of both sides.
         noises: the noise scales of the releases.
         plan: how many releases to draw of each side, and how.
-
-    Returns:
-        The finding of an attack on the releases, and the one about the size of their linear terms.
     """
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     records = problems.shape.records
@@ -139,7 +149,7 @@ def audit_objective(
     drawn = judge_by_draws(draws, claim, plan, "released numbers")
     coordinates = len(squares) * problems.shape.width
     size = noise_size(subject, sum(squares), coordinates, plan.confidence, problems.datasets_note)
-    return drawn, size
+    return ObjectiveFindings(drawn, size)
 
 
 def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: ObjectiveNoises) -> Finding:

@@ -30,7 +30,8 @@ from agt_cli.report.markdown import (
 )
 from agt_cli.report.sections_md import figures_section
 
-PRIORS = (0.5, 0.01)
+LIKELY_PRIOR = 0.5
+UNLIKELY_PRIOR = 0.01
 ORDER = (
     Outcome.VIOLATED,
     Outcome.UNTESTED,
@@ -74,10 +75,18 @@ FRACTIONS = (*LOSS_MEASURES, "deviation/bound")  # of these a share of the claim
 # --------------------------------------------------------------------------------------------------
 
 
+def percentage_points(share: float) -> str:
+    """Return an upper limit, given as a share of 1, in percentage points without a unit.
+
+    It is rounded up to a tenth.
+    """
+    rounded_up = math.ceil(1000 * share - 1e-9) / 10
+    return f"{rounded_up:g}"
+
+
 def percent(share: float) -> str:
     """Return an upper limit, given as a share of 1, in per cent, rounded up to a tenth."""
-    rounded_up = math.ceil(1000 * share - 1e-9) / 10
-    return f"{rounded_up:g} %"
+    return f"{percentage_points(share)} %"
 
 
 def found(finding: Finding) -> str:
@@ -118,7 +127,7 @@ def risk(finding: Finding, question: str) -> str:
     delta = finding.delta or 0.0
     is_gaussian = finding.measure == "mu"
     max_advantage = gaussian_advantage(claimed) if is_gaussian else advantage(claimed, delta)
-    points = percent(max_advantage).removesuffix(" %")
+    points = percentage_points(max_advantage)
     advantage_limit = (
         "the true positive rate of any membership attack exceeds its false positive rate by at "
         f"most {points} percentage points"
@@ -137,13 +146,14 @@ def risk(finding: Finding, question: str) -> str:
         exception = (
             f", except with probability {format_bound(delta)}, for which nothing is promised"
         )
-    likely = PRIORS[0]
-    unlikely = PRIORS[1]
+    likely = percent(LIKELY_PRIOR)
+    likely_after = percent(posterior(LIKELY_PRIOR, claimed))
+    unlikely = percent(UNLIKELY_PRIOR)
+    unlikely_after = percent(posterior(UNLIKELY_PRIOR, claimed))
     return (
-        f"{privacy_loss}: an attacker who is {percent(likely)} sure that {question} can be at most "
-        f"{percent(posterior(likely, claimed))} sure after seeing the answer, and an attacker who "
-        f"is {percent(unlikely)} sure before can be at most "
-        f"{percent(posterior(unlikely, claimed))} sure{exception}. In general, {advantage_limit}"
+        f"{privacy_loss}: an attacker who is {likely} sure that {question} can be at most "
+        f"{likely_after} sure after seeing the answer, and an attacker who is {unlikely} sure "
+        f"before can be at most {unlikely_after} sure{exception}. In general, {advantage_limit}"
     )
 
 

@@ -1,5 +1,7 @@
 """The numbers that a run recorded, compared with those of another training on the same records."""
 
+from dataclasses import dataclass
+
 from agt.models.model import Model
 from agt_audit.model_bounds import bounds_of
 from agt_cli.report.findings import Finding, Outcome, Strength
@@ -8,6 +10,24 @@ ALLOWED_DRIFT = {"float64": 1e-6, "float32": 2e-3}
 """Dtype -> the largest difference, in widths of a box, between ends of boxes that were trained on
 two processors.
 """
+
+
+@dataclass(frozen=True)
+class _ComparedNumbers:
+    """How the numbers of a run differ from those of training again.
+
+    Attributes:
+        compared: how many numbers were compared.
+        differ: how many of them differ.
+        largest_deviation: the largest deviation of a parameter, as a share of what the bounds for
+            k = 0 allow.
+        largest_drift: the largest difference between ends of boxes, in widths of a box.
+    """
+
+    compared: int
+    differ: int
+    largest_deviation: float
+    largest_drift: float
 
 
 def recorded_numbers_finding(
@@ -25,42 +45,21 @@ def recorded_numbers_finding(
         other_code: a clause that says which other version of agt made the run, so that its boxes
             may differ; "": the same version did.
     """
-    compared = 0
-    differ = 0
-    largest_deviation = 0.0
-    largest_drift = 0.0
-    for recorded_member, retrained_member in zip(
-        model.member_models, again.member_models, strict=True
-    ):
-        bounds = bounds_of(recorded_member)
-        own_tensors = [
-            *bounds.parameters(recorded_member).values(),
-            *bounds.bound_tensors(recorded_member),
-        ]
-        other_tensors = [
-            *bounds.parameters(retrained_member).values(),
-            *bounds.bound_tensors(retrained_member),
-        ]
-        for stored, fresh in zip(own_tensors, other_tensors, strict=True):
-            compared += stored.numel()
-            differ += int((stored != fresh).sum())
-        deviations = bounds.deviations(recorded_member, retrained_member, 0) or {}
-        largest_deviation = max(largest_deviation, *deviations.values(), 0.0)
-        largest_drift = max(largest_drift, bounds.largest_drift(recorded_member, retrained_member))
+    numbers = _compare_numbers(model, again)
     allowed_drift = ALLOWED_DRIFT[model.problem.settings.training.dtype]
-    drifted = largest_drift > allowed_drift and not other_code
+    drifted = numbers.largest_drift > allowed_drift and not other_code
     outcome = Outcome.NOT_CONTRADICTED
     meaning = (
-        f"{differ:,} of {compared:,} numbers stored in the run's folder differ from those that "
-        "training again gives"
+        f"{numbers.differ:,} of {numbers.compared:,} numbers stored in the run's folder differ "
+        "from those that training again gives"
     )
-    if differ and (largest_deviation > 1 or drifted):
+    if numbers.differ and (numbers.largest_deviation > 1 or drifted):
         outcome = Outcome.VIOLATED
         meaning = (
             f"{meaning}. The run was altered or damaged after training: restore it from a backup, "
             "or train again"
         )
-    elif differ:
+    elif numbers.differ:
         outcome = Outcome.REPORTED
         reason = other_code or (
             "another processor or another number of threads can cause such differences. If "
@@ -80,12 +79,34 @@ def recorded_numbers_finding(
             "stored in the run's folder"
         ),
         attack="the run was trained again on the same records, and its bounds were computed again",
-        effort=f"{compared:,} numbers compared",
+        effort=f"{numbers.compared:,} numbers compared",
         outcome=outcome,
         meaning=meaning,
         measure="numbers that differ",
         claimed=0.0,
-        found=float(differ),
+        found=float(numbers.differ),
         strength=Strength.EXACT,
         noticeable=noticeable,
     )
+
+
+def _compare_numbers(model: Model, again: Model) -> _ComparedNumbers:
+    """Compare the parameters and the bounds of a model with those of training again.
+
+    Arguments as of ``recorded_numbers_finding``.
+    """
+    compared = 0
+    differ = 0
+    largest_deviation = 0.0
+    largest_drift = 0.0
+    for own, other in zip(model.member_models, again.member_models, strict=True):
+        bounds = bounds_of(own)
+        own_tensors = [*bounds.parameters(own).values(), *bounds.bound_tensors(own)]
+        other_tensors = [*bounds.parameters(other).values(), *bounds.bound_tensors(other)]
+        for stored, fresh in zip(own_tensors, other_tensors, strict=True):
+            compared += stored.numel()
+            differ += int((stored != fresh).sum())
+        deviations = bounds.deviations(own, other, 0) or {}
+        largest_deviation = max(largest_deviation, *deviations.values(), 0.0)
+        largest_drift = max(largest_drift, bounds.largest_drift(own, other))
+    return _ComparedNumbers(compared, differ, largest_deviation, largest_drift)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,19 @@ from agt_cli.runs.prepare import Prepared, RunSettings, write_trained
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 TEST_BUDGET = Allowance(MAX_TOTAL_EPS / 2, 0.99, 0.5)  # of each test ledger
+
+
+class ReleasedAnswers(NamedTuple):
+    """The answers to queries that were released.
+
+    Attributes:
+        answers: [n] labels or numbers, which are private; where the ledger refused one, it is
+            ``unlabelled`` of the target.
+        refusal: the message of the refusal; empty: all were answered.
+    """
+
+    answers: np.ndarray
+    refusal: str
 
 
 class ReleaseSandbox:
@@ -100,7 +113,7 @@ class ReleaseSandbox:
         mechanism: Mechanism | LaplaceMean,
         queries: np.ndarray,
         ledger: Ledger | None,
-    ) -> tuple[np.ndarray, str]:
+    ) -> ReleasedAnswers:
         """Release answers to queries as ``agt predict`` does, and read them from its files.
 
         Args:
@@ -108,10 +121,6 @@ class ReleaseSandbox:
             mechanism: the mechanism that draws the answers.
             queries: [n, ...] the queries.
             ledger: the ledger that pays; None: none does, as for a guarantee that is not proved.
-
-        Returns:
-            The answers [n], labels or numbers, which are private; where the ledger refused one, it
-            is ``unlabelled`` of the target. And the message of the refusal; "": all were answered.
         """
         target = opened.dataset.target
         unlabelled = np.full(len(queries), target.unlabelled)
@@ -132,7 +141,7 @@ class ReleaseSandbox:
             rows = [int(name[1:]) for name in table["record_id"]]  # the names are q0, q1, ...
             labels[rows] = target.labels_of(table["label"].tolist())
         shutil.rmtree(folder)
-        return labels, refused
+        return ReleasedAnswers(labels, refused)
 
     def _release(
         self, opened: OpenedRun, config: MechanismConfig, folder: Path, ledger: Ledger | None
@@ -190,22 +199,22 @@ class ReleaseSandbox:
             CheckError: a ledger whose budget covers all of its answers refused one.
         """
         if not payable:
-            labels, _ = self.ask(opened, mechanism, queries, None)
-            return labels
+            return self.ask(opened, mechanism, queries, None).answers
         affordable = TEST_BUDGET.max_lot_size(Cost(), mechanism.guarantee, len(queries))
         per_ledger = max(1, affordable)
         parts = []
         for start in range(0, len(queries), per_ledger):
             chunk = queries[start : start + per_ledger]
             with self.ledger(opened) as ledger:
-                labels, refused = self.ask(opened, mechanism, chunk, ledger)
-            if refused:
+                released = self.ask(opened, mechanism, chunk, ledger)
+            if released.refusal:
                 labels_paid = len(chunk)
                 raise CheckError(
                     f"a test ledger refused some of {labels_paid} labels, although its budget "
-                    f"covers all of them. This is an error in agt: please report it ({refused})"
+                    f"covers all of them. This is an error in agt: please report it "
+                    f"({released.refusal})"
                 )
-            parts.append(labels)
+            parts.append(released.answers)
         return np.concatenate(parts)
 
     def _next_folder(self, name: str) -> Path:

@@ -23,12 +23,12 @@ Source: Replaying audits (2602.17454), for the idea.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -81,6 +81,49 @@ Composed = Literal["answer", "release"]
 """What a guarantee is about: each answer of a release, or all draws of the release together."""
 
 
+LINEAR_TERM_DRAW = 0
+"""The index of the linear term among the draws of objective perturbation."""
+SOLUTION_NOISE_DRAW = 1
+"""The index of the noise on the solution, whose private input is the minimiser."""
+
+
+class ReplayFindings(NamedTuple):
+    """The findings of one replay.
+
+    Attributes:
+        published: whether the published fields of the two releases are equal.
+        inputs: whether the noise of the draws covers the difference of their private inputs.
+    """
+
+    published: Finding
+    inputs: Finding
+
+
+class ReplayedProblems(NamedTuple):
+    """The problems of objective perturbation on two neighbouring datasets, without the linear term.
+
+    Attributes:
+        recorded: the problem of the recorded release.
+        replayed: the problem of the release that replays it.
+    """
+
+    recorded: ErmWithLinearTerm
+    replayed: ErmWithLinearTerm
+
+
+class CoupledRecord(NamedTuple):
+    """A record of objective perturbation with which the neighbour has the same minimiser.
+
+    Attributes:
+        record: the record, with another linear term.
+        loss: the privacy loss of the linear term and of the determinants of the Hessians, as a
+            share of what the claim allows.
+    """
+
+    record: RecordedRandomness
+    loss: float
+
+
 def replay(
     subject: str,
     guarantee: Guarantee,
@@ -89,9 +132,8 @@ def replay(
     datasets_note: str,
     *,
     composed: Composed = "release",
-    problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None = None,
-    source: Randomness | None = None,
-) -> tuple[Finding, Finding]:
+    problems: ReplayedProblems | None = None,
+) -> ReplayFindings:
     """Release from one dataset, replay the release on a neighbour, and compare the two.
 
     Args:
@@ -101,31 +143,24 @@ def replay(
         second: releases from the other dataset in the same way.
         datasets_note: a sentence that says which datasets these are.
         composed: what the guarantee is about.
-        problems: for objective perturbation, both sides' problems without the linear term; None:
-            the release has no linear term.
-        source: the randomness of the first release; None: the operating system's.
-
-    Returns:
-        Two findings: whether the published fields are equal, and whether the noise of the draws
-        covers the difference of their private inputs.
+        problems: for objective perturbation; None: the release has no linear term.
     """
-    recorded = RecordedRandomness(source or SystemRandomness())
+    recorded = RecordedRandomness(SystemRandomness())
     recorded.release(first)
-    script = recorded
-    linear_term_loss = 0.0
+    coupled = CoupledRecord(recorded, loss=0.0)
     if problems is not None:
         claimed = cast(ApproximateDP, guarantee)
-        script, linear_term_loss = couple_linear_term(recorded, problems, claimed)
-    replayed = ReplayedRandomness(script)
+        coupled = couple_linear_term(recorded, problems, claimed)
+    replayed = ReplayedRandomness(coupled.record)
     replayed.release(second)
     loss_of_draws = largest_loss(guarantee, composed, recorded.draws, replayed.draws)
     effort = (
         f"{len(recorded.draws)} random draws and {len(recorded.published)} published fields of the "
         f"two releases were compared; {datasets_note}"
     )
-    return (
+    return ReplayFindings(
         _published_finding(subject, recorded, replayed, effort),
-        _inputs_finding(subject, guarantee, max(linear_term_loss, loss_of_draws), effort),
+        _inputs_finding(subject, guarantee, max(coupled.loss, loss_of_draws), effort),
     )
 
 
@@ -210,36 +245,39 @@ def _published_differences(recorded: RecordedRandomness, replayed: RecordedRando
 
 
 def couple_linear_term(
-    recorded: RecordedRandomness,
-    problems: tuple[ErmWithLinearTerm, ErmWithLinearTerm],
-    claimed: ApproximateDP,
-) -> tuple[RecordedRandomness, float]:
+    recorded: RecordedRandomness, problems: ReplayedProblems, claimed: ApproximateDP
+) -> CoupledRecord:
     """Replace a recorded linear term by the one with which the neighbour has the same minimiser.
 
     Args:
-        recorded: a record of objective perturbation: its first draw is the linear term, its second
-            the noise on the minimiser. It is not changed.
-        problems: both sides' problems, without the linear term.
+        recorded: a record of objective perturbation. It is not changed.
+        problems: the problems of both datasets.
         claimed: the claimed guarantee.
 
     Returns:
-        A copy of the record with the other linear term; and the linear term's privacy loss, as a
-        share of what the claim leaves for it (``NOT_COVERED`` if it leaves nothing).
+        A copy of the record with the other linear term, and its privacy loss: ``NOT_COVERED`` if
+        the determinants of the Hessians alone use up the claimed epsilon.
     """
-    script = deepcopy(recorded)
-    linear_term, solution = recorded.draws[:2]
-    minimiser = cast(np.ndarray, solution.private)
-    first, second = problems
-    gradient_difference = first.gradient(minimiser) - second.gradient(minimiser)
-    script.answers[0] = script.answers[0] + gradient_difference
-    first_volume = np.linalg.slogdet(first.hessian(minimiser))[1]
-    second_volume = np.linalg.slogdet(second.hessian(minimiser))[1]
-    remaining_eps = (1 - SOLVER_SHARE) * claimed.eps - abs(float(first_volume - second_volume))
+    minimiser = cast(np.ndarray, recorded.draws[SOLUTION_NOISE_DRAW].private)
+    # A dataset has this minimiser if its linear term is minus its gradient there, so the two terms
+    # differ by this vector, and their densities by a factor that depends on it and on the
+    # determinants (Lemma 1 of docs/proofs/objective.md).
+    difference = problems.recorded.gradient(minimiser) - problems.replayed.gradient(minimiser)
+    coupled = deepcopy(recorded)
+    coupled.answers[LINEAR_TERM_DRAW] = coupled.answers[LINEAR_TERM_DRAW] + difference
+    recorded_log_det = np.linalg.slogdet(problems.recorded.hessian(minimiser)).logabsdet
+    replayed_log_det = np.linalg.slogdet(problems.replayed.hessian(minimiser)).logabsdet
+    determinant_loss = abs(float(recorded_log_det - replayed_log_det))
+    # The determinants take their share of epsilon first, and the Gaussian noise must cover the
+    # difference with the rest (Lemma 3 of docs/proofs/objective.md, of this pair instead of the
+    # worst one).
+    remaining_eps = (1 - SOLVER_SHARE) * claimed.eps - determinant_loss
     if remaining_eps <= 0:
-        return script, NOT_COVERED
-    sigma = cast(float, linear_term.public[0])
-    mu = float(np.linalg.norm(gradient_difference)) / sigma
-    return script, mu / allowed_mu(remaining_eps, (1 - SOLVER_SHARE) * claimed.delta)
+        return CoupledRecord(coupled, NOT_COVERED)
+    sigma = cast(float, recorded.draws[LINEAR_TERM_DRAW].public[0])
+    mu = float(np.linalg.norm(difference)) / sigma
+    loss = mu / allowed_mu(remaining_eps, (1 - SOLVER_SHARE) * claimed.delta)
+    return CoupledRecord(coupled, loss)
 
 
 def largest_loss(
@@ -290,8 +328,7 @@ def losses_of_answers(guarantee: Guarantee, draw: Draw, other: Draw) -> np.ndarr
         return np.array([NOT_COVERED])
     difference = input_difference(draw, other)
     if isinstance(guarantee, PureDP):
-        eps: Any = draw.public[0]
-        sensitivity: Any = draw.public[1]
+        eps, sensitivity = cast(Any, draw.public[:2])
         return np.array([np.abs(difference).sum() * eps / sensitivity / guarantee.eps])
     sigma: Any = draw.public[0]
     mu = largest_mu(guarantee)
@@ -456,19 +493,13 @@ class ReplayedRelease:
         for datasets_note, other in islice(neighbours(self.model, points, count), count):
             yield from self.pair(other, datasets_note, rng)
 
-    def pair(
-        self, other: Model, datasets_note: str, rng: np.random.Generator
-    ) -> tuple[Finding, Finding]:
+    def pair(self, other: Model, datasets_note: str, rng: np.random.Generator) -> ReplayFindings:
         """Record a release from the run, replay it on one neighbour, and compare them.
 
         Args:
             other: the neighbour's model.
             datasets_note: a sentence that says which datasets these are.
             rng: draws the queries that are added to ``queries`` if labels are released.
-
-        Returns:
-            Two findings: whether the published fields are equal, and whether the noise covers the
-            difference of the private inputs.
         """
         if self.mechanism is None:
             return self._replay_training(other, datasets_note)
@@ -485,10 +516,10 @@ class ReplayedRelease:
             partial(self.publish, other, queries),
             datasets_note,
             composed=composed,
-            problems=_linear_term_problems(mechanism, (self.model, other)),
+            problems=_linear_term_problems(mechanism, self.model, other),
         )
 
-    def _replay_training(self, other: Model, datasets_note: str) -> tuple[Finding, Finding]:
+    def _replay_training(self, other: Model, datasets_note: str) -> ReplayFindings:
         """Do what ``pair`` does, for the run's training instead of a mechanism."""
         noise = cast(NoiseConfig, self.model.problem.settings.noise)
         claimed = ApproximateDP(noise.epsilon, noise.delta)
@@ -548,9 +579,9 @@ class ReplayedRelease:
 
 
 def _linear_term_problems(
-    mechanism: AnyMechanism, sides: Sequence[Model]
-) -> tuple[ErmWithLinearTerm, ErmWithLinearTerm] | None:
-    """Return both sides' problems without the random linear term.
+    mechanism: AnyMechanism, model: Model, other: Model
+) -> ReplayedProblems | None:
+    """Return the problems of a run's model and of a neighbour's, without the random linear term.
 
     None: the mechanism draws no such term, so it is not objective perturbation.
     """
@@ -559,9 +590,11 @@ def _linear_term_problems(
     if cast(WeightsMechanism, mechanism).noise_law is not NoiseLaw.LINEAR_TERM:
         return None
     perturbation = cast(ObjectivePerturbation, mechanism)
-    first, second = map(perturbation.releasable_head, sides)
-    shape = ProblemConstants.from_head(first, perturbation.weight_decay)
-    return build_problem(first, shape), build_problem(second, shape)
+    head = perturbation.releasable_head(model)
+    other_head = perturbation.releasable_head(other)
+    # The constants are public, so they are the same for both datasets.
+    constants = ProblemConstants.from_head(head, perturbation.weight_decay)
+    return ReplayedProblems(build_problem(head, constants), build_problem(other_head, constants))
 
 
 @schema

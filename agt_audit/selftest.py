@@ -61,7 +61,7 @@ from agt_audit.certificate_findings import (
     STABLE_DISTANCES,
 )
 from agt_audit.claims import Claimed, TestedClaim
-from agt_audit.dpsgd import ONE_RUN, STEPS, SUMS, TrainingEffort, audit_training, judge_training
+from agt_audit.dpsgd import Adversary, TrainingEffort, audit_training, judge_training
 from agt_audit.edited_records import without
 from agt_audit.estimates import Mistakes
 from agt_audit.forget_sets import Attack, RemovedRows
@@ -170,7 +170,7 @@ def seeded_plan(seed: int, trials: int = 10_000, confidence: float = 0.95) -> Tr
 def twice_the_budget(seed: int) -> Finding:
     """Plant: randomized response that claims epsilon 1 and draws as for 2."""
     mechanism = LeakyMechanism(RandomizedResponse(eps=1.0), RandomizedResponse(eps=2.0))
-    return audit_pair(mechanism, DIFFERING, seeded_plan(seed), 0)[1]  # type: ignore[arg-type]
+    return audit_pair(mechanism, DIFFERING, seeded_plan(seed), 0).drawn  # type: ignore[arg-type]
 
 
 def the_budget(seed: int) -> Finding:
@@ -182,7 +182,7 @@ def the_budget(seed: int) -> Finding:
     findings = []
     for index in range(10):
         plan = seeded_plan(10 * seed + index, 1000, SURE)
-        findings.append(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0)[1])
+        findings.append(audit_pair(RandomizedResponse(eps=1.0), DIFFERING, plan, 0).drawn)
     return first_violated(findings)
 
 
@@ -208,8 +208,8 @@ def gap_of_the_grid(seed: int) -> Finding:
 
     So one record can change the distance by 50. The finding is one from draws.
     """
-    findings, _ = audit_synthetic_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
-    _, *drawn = findings
+    attack = audit_synthetic_pairs(SmoothCauchy(eps=1.0), (0, 50), seeded_plan(seed))
+    _, *drawn = attack.findings
     return first_violated(drawn)
 
 
@@ -232,7 +232,8 @@ def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95
         confidence: of the bounds.
     """
     heads = replace(WeightPair.without_data(1), sensitivity=sensitivity)
-    return audit_weights(ReleaseWeights(mu=1.0), heads, seeded_plan(seed, 200, confidence))[1]
+    plan = seeded_plan(seed, 200, confidence)
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan).drawn
 
 
 def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Finding:
@@ -253,8 +254,7 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
 
     heads = WeightPair(np.full(4, 0.01), np.zeros(4), 1.0)
     plan = seeded_plan(seed, 200, confidence)
-    *_, size = audit_weights(ReleaseWeights(mu=1.0), heads, plan, release=release)
-    return size
+    return audit_weights(ReleaseWeights(mu=1.0), heads, plan, release=release).noise_size
 
 
 class LessNoise(NoisyStatistics):
@@ -296,13 +296,14 @@ def no_determinant(seed: int) -> Finding:
 def rows_of_one_unit(seed: int) -> Finding:
     """Plant: objective perturbation with noise for one row per unit, and a unit of twenty rows."""
     problems = ProblemPair.on_line(SHAPE, 30, rows=20)
-    return audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100))[0]
+    return audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100)).drawn
 
 
 def objective_perturbation(seed: int) -> Finding:
     """Sound: objective perturbation as agt computes it, by its exact densities and by draws."""
     problems = ProblemPair.on_line(SHAPE, 30)
-    drawn = audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, seeded_plan(seed, 100, SURE))[0]
+    plan = seeded_plan(seed, 100, SURE)
+    drawn = audit_objective(OBJECTIVE_GUARANTEE, problems, NOISES, plan).drawn
     exact = audit_line(OBJECTIVE_GUARANTEE, problems, NOISES)
     return first_violated((exact, drawn))
 
@@ -498,7 +499,7 @@ def replay_numbers(
 
 def audit_private_numbers(seed: int, **settings: Any) -> Finding:
     """Sound: private numbers as agt releases them, of synthetic sums and of small models."""
-    synthetic, _ = audit_synthetic_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE))
+    synthetic = audit_synthetic_sums(NUMBERS, 2, seeded_plan(seed, 500, SURE)).findings
     trained = [replay_numbers(seed, NumberVotesModel, count=count, **settings) for count in (3, 20)]
     return first_violated((*synthetic, *trained))
 
@@ -723,8 +724,6 @@ def memorised_and_certified(seed: int) -> Finding:
 # -- training with noise
 # --------------------------------------------------------------------------------------------------
 
-NOISE_SIZE = "the size of the noise"
-
 
 @dataclass(frozen=True)
 class QuieterTraining(NoisyTraining):
@@ -776,17 +775,16 @@ def small_noisy_training(
 def audit_noisy_training(
     seed: int,
     noise_share: float,
-    adversary: str | None,
+    adversary: Adversary | None = None,
     canary: str = "signs",
     confidence: float = 0.95,
 ) -> Finding:
-    """Audit training that adds a share of its claimed noise, and return one of the findings.
+    """Audit the privacy loss of training that adds a share of its claimed noise.
 
     Args:
         seed: of the data, the canaries, the coins and the noise.
         noise_share: the share of the claimed noise that is added; 1 is sound.
-        adversary: whose lower bounds are judged; None: those of all adversaries; ``NOISE_SIZE``:
-            the finding about the size of the noise is returned instead.
+        adversary: whose lower bounds are judged; None: those of all adversaries.
         canary: the kind of canaries.
         confidence: of all bounds together.
     """
@@ -794,11 +792,22 @@ def audit_noisy_training(
     effort = TrainingEffort(60, 40, confidence, seed)
     single_canary = trainer.canaries(canary, 1, seed)
     several = trainer.canaries(canary, 60, seed)
-    bounds, size = audit_training(trainer, single_canary, effort, several)
-    if adversary == NOISE_SIZE:
-        return size
-    judged_bounds = [bound for bound in bounds if bound.adversary.startswith(adversary or "")]
-    return judge_training(trainer, single_canary, effort, judged_bounds)
+    bounds = audit_training(trainer, single_canary, effort, several).bounds
+    if adversary is not None:
+        bounds = [bound for bound in bounds if bound.adversary is adversary]
+    return judge_training(trainer, single_canary, effort, bounds)
+
+
+def audit_noise_size(seed: int, noise_share: float, confidence: float = 0.95) -> Finding:
+    """Audit the size of the noise of training that adds a share of its claimed noise.
+
+    Arguments as of ``audit_noisy_training``.
+    """
+    trainer = small_noisy_training(seed, noise_share)
+    effort = TrainingEffort(60, 40, confidence, seed)
+    one = trainer.canaries("signs", 1, seed)
+    several = trainer.canaries("signs", 60, seed)
+    return audit_training(trainer, one, effort, several).noise_size
 
 
 # -- unlearning
@@ -901,7 +910,7 @@ class MeanModel:
         """Attack this method of unlearning, and return the findings about its promise."""
         return audit_unlearning(
             "a mean", self.begin, self.retrained, attacks, lambda: claimed, plan
-        )[0]
+        ).findings
 
 
 def audit_flawed_unlearning(measure: str, attack: Attack, seed: int, **flaws: Any) -> Finding:
@@ -1000,17 +1009,15 @@ PLANTED: dict[str, Plant] = {
     "fault: parameter bounds that do not lie within those of a neighbouring dataset": lambda seed: (
         audit_claim(with_widened_boxes(train_boxes(seed), 2.0), seed, NESTING_BOXES, ONLY_BOUNDED)
     ),
-    "fault: training whose noise is 20 % too small": partial(
-        audit_noisy_training, noise_share=0.8, adversary=NOISE_SIZE
-    ),
+    "fault: training whose noise is 20 % too small": partial(audit_noise_size, noise_share=0.8),
     "fault: training that leaves out its noise": partial(
-        audit_noisy_training, noise_share=0.0, adversary=SUMS
+        audit_noisy_training, noise_share=0.0, adversary=Adversary.SUMS
     ),
     "fault: training that leaves out its noise, detected step by step": partial(
-        audit_noisy_training, noise_share=0.0, adversary=STEPS
+        audit_noisy_training, noise_share=0.0, adversary=Adversary.STEPS
     ),
     "fault: training that leaves out its noise, detected by an attack on a single run": partial(
-        audit_noisy_training, noise_share=0.0, adversary=ONE_RUN, canary="dirac"
+        audit_noisy_training, noise_share=0.0, adversary=Adversary.ONE_RUN, canary="dirac"
     ),
     "fault: stable distances that are too large by 1, detected by leaving people out": (
         audit_one_more_edit
@@ -1080,10 +1087,10 @@ SOUND: dict[str, Plant] = {
         audit_moved_features, radius=0.05
     ),
     "control: training with the claimed noise": partial(
-        audit_noisy_training, noise_share=1.0, adversary=None, confidence=SURE
+        audit_noisy_training, noise_share=1.0, confidence=SURE
     ),
     "control: training with the claimed noise, tested by the size of the noise": partial(
-        audit_noisy_training, noise_share=1.0, adversary=NOISE_SIZE, confidence=SURE
+        audit_noise_size, noise_share=1.0, confidence=SURE
     ),
     "control: stable distances as agt computes them": partial(
         audit_one_more_edit, kind=LinearModel
@@ -1104,13 +1111,18 @@ SOUND: dict[str, Plant] = {
 
 
 COLUMNS = ("planted", "claims", "found", "noticed", "seconds")
-VERDICTS = {
-    (True, True): CAUGHT,
-    (True, False): "MISSED",
-    (False, True): PASSED,
-    (False, False): "FALSE ALARM",
-}
-"""(a violation was planted, the auditor's finding is right) -> a word."""
+
+
+def _verdict(is_flawed: bool, is_right: bool) -> str:
+    """Return what the auditor did, in a word.
+
+    Args:
+        is_flawed: whether a violation was planted.
+        is_right: whether the auditor's finding is the right one.
+    """
+    if is_flawed:
+        return CAUGHT if is_right else "MISSED"
+    return PASSED if is_right else "FALSE ALARM"
 
 
 @schema
@@ -1134,7 +1146,7 @@ class Selftest(SelftestSettings, AuditKind):
                 seconds = round(time.monotonic() - start, 3)
                 judged = judge_auditor(name, finding, is_flawed)
                 findings.append(judged)
-                verdict = VERDICTS[is_flawed, not judged.violated]
+                verdict = _verdict(is_flawed, is_right=not judged.violated)
                 rows.append((name, finding.claim, found(finding), verdict, seconds))
                 report(done)
         table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -1165,7 +1177,7 @@ def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
     """
     right_outcome = Outcome.VIOLATED if is_flawed else Outcome.NOT_CONTRADICTED
     is_right = finding.outcome is right_outcome  # an untested finding is always wrong
-    verdict = VERDICTS[is_flawed, is_right]
+    verdict = _verdict(is_flawed, is_right)
     claim = "the auditor does not contradict this correct claim"
     if is_flawed:
         claim = "the auditor detects this planted violation"
@@ -1176,7 +1188,7 @@ def judge_auditor(name: str, finding: Finding, is_flawed: bool) -> Finding:
         effort=finding.effort,
         outcome=Outcome.NOT_CONTRADICTED if is_right else Outcome.VIOLATED,
         meaning=f"{verdict}. Audited claim: {finding.claim}; {finding.meaning}",
-        measure=VERDICTS[is_flawed, True],
+        measure=_verdict(is_flawed, is_right=True),
         claimed=1.0,
         found=float(is_right),
         strength=Strength.EXACT,

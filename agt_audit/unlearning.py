@@ -29,7 +29,14 @@ from agt_audit.forget_sets import ForgetSets, RemovedRows
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.kind_settings import UnlearningSettings
 from agt_audit.trials import TrialPlan
-from agt_audit.unlearning_claims import ModelState, Trial, Unlearn, audit_unlearning, not_tested
+from agt_audit.unlearning_claims import (
+    ModelState,
+    Trial,
+    Unlearn,
+    UnlearningAudit,
+    audit_unlearning,
+    not_tested,
+)
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding
 from agt_cli.report.next_state import run_lock
@@ -228,7 +235,7 @@ class MethodUnderTest:
 
     def make_attacks(
         self, forget: ForgetSets, plan: TrialPlan, console: Console
-    ) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+    ) -> UnlearningAudit:
         """Make every attack on the method.
 
         Args:
@@ -237,12 +244,12 @@ class MethodUnderTest:
             console: for progress.
 
         Returns:
-            A finding for each test of the method's promise, and the result of each attack. If the
-            method's models cannot be compared: one untested finding, and no result.
+            What the attacks showed; one untested finding and no result if the method's models
+            cannot be compared.
         """
         reason = self.reason_not_comparable
         if reason:
-            return (not_tested(self.words, "see agt unlearn", reason),), ()
+            return UnlearningAudit((not_tested(self.words, "see agt unlearn", reason),))
         bounds_votes = self.opened.trained.settings.certificate.bounded == "vote counts"
         attacks = list(forget.attacks(by_shard=self.method == "sisa" or bounds_votes))
         label = f"method={self.method}"

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
@@ -169,6 +169,32 @@ None: it has none) and a function that erases rows.
 """
 
 
+class UnlearningAudit(NamedTuple):
+    """What attacks on a method of unlearning showed.
+
+    Attributes:
+        findings: one for each test that the method's promise calls for, or one that says why
+            nothing was tested.
+        trials: the result of each test of each attack. An attack that the method refuses (it raises
+            AgtError) has a result "refused".
+    """
+
+    findings: tuple[Finding, ...]
+    trials: tuple[Trial, ...] = ()
+
+
+class PromiseTest(NamedTuple):
+    """The result of one test of what a method promises.
+
+    Attributes:
+        finding: the finding of all attacks; None: the test applies to none of them.
+        trials: a result for each attack that the test applies to.
+    """
+
+    finding: Finding | None
+    trials: Sequence[Trial] = ()
+
+
 def audit_unlearning(
     subject: str,
     begin: Begin,
@@ -177,7 +203,7 @@ def audit_unlearning(
     claim: Callable[[], Promise],
     plan: TrialPlan,
     on_done: Callable[[int], None] = lambda done: None,
-) -> tuple[tuple[Finding, ...], tuple[Trial, ...]]:
+) -> UnlearningAudit:
     """Attack a method of unlearning, and test what it promises.
 
     Args:
@@ -191,11 +217,6 @@ def audit_unlearning(
         plan: how many draws there are of each side, and the confidence of bounds. Half of the
             draws choose thresholds.
         on_done: called after each attack with the number of attacks that are done.
-
-    Returns:
-        A finding for each test that the promise calls for, or one that says why nothing was
-        tested; and the result of each test of each attack. An attack that the method refuses (it
-        raises AgtError) has a result "refused".
     """
     pairs: list[AttackedSides] = []
     trials: list[Trial] = []
@@ -209,8 +230,9 @@ def audit_unlearning(
     promise = claim()
     if not pairs:
         reasons = "; ".join(dict.fromkeys(trial.words for trial in trials))
-        return (not_tested(subject, promise.sentences[0], reasons),), tuple(trials)
-    results: list[tuple[list[Trial], Finding | None]] = []
+        untested = not_tested(subject, promise.sentences[0], reasons)
+        return UnlearningAudit((untested,), tuple(trials))
+    results: list[PromiseTest] = []
     claims_distance = any(pair.unlearned.claimed_distance is not None for pair in pairs)
     # a minimiser is exact up to the distance that it claims
     if promise.exact and not claims_distance:
@@ -219,11 +241,11 @@ def audit_unlearning(
         results.append(_test_distance(subject, pairs, promise))
     if not promise.exact:
         results.append(_test_distinguishing(subject, pairs, promise, plan))
-    results.append(([], _test_noise(subject, pairs, plan.confidence)))
-    for new_trials, _ in results:
-        trials += new_trials
-    findings = tuple(finding for _, finding in results if finding is not None)
-    return findings, tuple(trials)
+    results.append(PromiseTest(_test_noise(subject, pairs, plan.confidence)))
+    for result in results:
+        trials += result.trials
+    findings = [result.finding for result in results if result.finding is not None]
+    return UnlearningAudit(tuple(findings), tuple(trials))
 
 
 def not_tested(subject: str, claim: str, reason: str) -> Finding:
@@ -277,18 +299,13 @@ def _make_attack(
     return AttackedSides(attack, len(removed_rows), last, without_rows, tuple(before))
 
 
-def _test_equality(
-    subject: str, pairs: Sequence[AttackedSides], promise: Promise
-) -> tuple[list[Trial], Finding]:
+def _test_equality(subject: str, pairs: Sequence[AttackedSides], promise: Promise) -> PromiseTest:
     """Test a promise that unlearning is exact: every value is that of the retrained model.
 
     Args:
         subject: the method, in words.
         pairs: both models after each attack, none of which claims a distance.
         promise: what the method promised.
-
-    Returns:
-        A result for each pair, and the finding.
     """
     trials = []
     total = 0
@@ -303,7 +320,7 @@ def _test_equality(
         trials.append(Trial.of(pair, "equal", differing, differ > 0, words))
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
-        return trials, not_tested(subject, promise.sentences[0], reason)
+        return PromiseTest(not_tested(subject, promise.sentences[0], reason), trials)
     meaning = f"in every attack, {_comparison_sentence(0, total)}"
     first_violation = next((trial for trial in trials if trial.outcome is Outcome.VIOLATED), None)
     if first_violation is not None:
@@ -324,7 +341,7 @@ def _test_equality(
         ),
         allowed=0.0,
     )
-    return trials, finding
+    return PromiseTest(finding, trials)
 
 
 def _comparison_sentence(differ: int, compared: int) -> str:
@@ -351,9 +368,7 @@ def _count_differences(unlearned: ModelState, retrained: ModelState) -> tuple[in
     return int(differs[answered].sum()), int(answered.sum())
 
 
-def _test_distance(
-    subject: str, pairs: Sequence[AttackedSides], promise: Promise
-) -> tuple[list[Trial], Finding | None]:
+def _test_distance(subject: str, pairs: Sequence[AttackedSides], promise: Promise) -> PromiseTest:
     """Test that weights before noise are within the distances that are claimed.
 
     Each model claims a distance from the same minimiser, so theirs is at most the sum.
@@ -364,8 +379,7 @@ def _test_distance(
         promise: what the method promised.
 
     Returns:
-        A result for each pair of which both models claim a distance, and the finding;
-        ``([], None)`` if there is no such pair.
+        The result. The test applies to pairs of which both models claim a distance.
     """
     trials = []
     for pair in pairs:
@@ -382,7 +396,7 @@ def _test_distance(
         )
         trials.append(Trial.of(pair, "distance", distance / allowed, distance > allowed, words))
     if not trials:
-        return [], None
+        return PromiseTest(None)
     largest = max(trials, key=lambda trial: trial.found or 0)
     finding = _certain_finding(
         f"{subject}: weights before noise",
@@ -402,12 +416,12 @@ def _test_distance(
         ),
         allowed=1.0,
     )
-    return trials, finding
+    return PromiseTest(finding, trials)
 
 
 def _test_distinguishing(
     subject: str, pairs: Sequence[AttackedSides], promise: Promise, plan: TrialPlan
-) -> tuple[list[Trial], Finding | None]:
+) -> PromiseTest:
     """Test an (eps, delta) claim: distinguish draws of what the two models release.
 
     Each releases its values with isotropic Gaussian noise, so the projection on the difference of
@@ -420,8 +434,8 @@ def _test_distinguishing(
         plan: how many draws there are of each side, and the confidence of bounds.
 
     Returns:
-        A result for each pair whose models add noise, and the finding, which is about the largest
-        lower bound on epsilon. The finding is None if the claim covers no such pair.
+        The result. The test applies to pairs whose models add noise, and the finding is about the
+        largest lower bound on epsilon. It is None if the claim covers no such pair.
     """
     noisy_pairs = [
         pair for pair in pairs if pair.unlearned.draw_noise and pair.retrained.draw_noise
@@ -461,9 +475,9 @@ def _test_distinguishing(
             trial = Trial.of(pair, "distinguished", finding.found, False, words)
         trials.append(trial)
     if not findings:
-        return trials, None
+        return PromiseTest(None, trials)
     largest = max(findings, key=lambda finding: finding.found or 0.0)
-    return trials, _without_verdict_if_unproved(largest, promise)
+    return PromiseTest(_without_verdict_if_unproved(largest, promise), trials)
 
 
 def _count_mistakes(pair: AttackedSides, claimed: Claimed, plan: TrialPlan) -> Mistakes:

@@ -128,7 +128,7 @@ def _possible_continuations(name: str, words: Sequence[str], typed: str) -> Iter
     """
     group_names = groups_of_command(COMMANDS[name].config)
     group, equals, _ = typed.partition("=")
-    _, missing = match_positionals(name, words)
+    missing = match_positionals(name, words).missing
     if equals:
         if group in group_names:
             yield from (f"{group}={option}" for option in options_of_group(group))

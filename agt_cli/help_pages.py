@@ -284,8 +284,8 @@ def _chosen_options(name: str, rest: Sequence[str]) -> Iterator[tuple[str, str]]
         rest: the other words of the command line.
     """
     chosen = dict(word.split("=", 1) for word in rest if "=" in word)
-    words, _ = match_positionals(name, rest)
-    chosen |= {word.key: given for word, given in words}
+    matched = match_positionals(name, rest)
+    chosen |= {positional.key: value for positional, value in matched.given}
     for group in groups_of_command(COMMANDS[name].config):
         option = chosen.get(group, "")
         if option in options_of_group(group):

@@ -7,6 +7,7 @@ show the new one (``with_new_name``).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agt.errors import ConfigError, nearest
 from agt.messages import SettingNames
@@ -79,13 +80,13 @@ def with_old_names(command: str, words: Sequence[str]) -> list[str]:
     ]
     translated = []
     for word in words:
-        plus, key, equals, value = _split_setting(word)
+        typed = _split_setting(word)
         for entry in entries:
-            if equals and key == entry.new:
-                key = entry.old
-                value = _translated_values(entry, value)
+            if typed.equals and typed.key == entry.new:
+                values = _translated_values(entry, typed.value)
+                word = f"{typed.plus_signs}{entry.old}={values}"
                 break
-        translated.append(f"{plus}{key}{equals}{value}" if equals else word)
+        translated.append(word)
     return translated
 
 
@@ -102,8 +103,9 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
     word_of: dict[str, str] = {}
     for word in words:
         (setting,) = with_old_names(command, [word])
-        _, key, equals, _ = _split_setting(setting)
-        if not equals or key.startswith(("~", "-")):
+        typed = _split_setting(setting)
+        key = typed.key
+        if not typed.equals or key.startswith(("~", "-")):
             continue
         if key in word_of:
             raise ConfigError(
@@ -130,23 +132,43 @@ def check_clip_name(words: Sequence[str], certificate: str, model: object) -> No
     if certificate != NETWORK_CERTIFICATE and is_network(model):
         return
     names = {entry.new: entry.with_boxes for entry in RENAMED_SETTINGS}
-    meanings = {True: "each element of a gradient", False: "the derivative of the loss"}
     has_boxes = certificate == NETWORK_CERTIFICATE
+    limited = "the derivative of the loss"
+    not_limited = "each element of a gradient"
+    if has_boxes:
+        limited, not_limited = not_limited, limited
     for word in words:
-        _, key, _, value = _split_setting(word)
-        if names.get(key) not in (None, has_boxes):
+        typed = _split_setting(word)
+        if names.get(typed.key) not in (None, has_boxes):
             right = next(name for name, with_boxes in names.items() if with_boxes is has_boxes)
             raise ConfigError(
-                f"{word}: certificate={certificate} limits {meanings[has_boxes]}, and not "
-                f"{meanings[not has_boxes]}: type {right}={value}"
+                f"{word}: certificate={certificate} limits {limited}, and not {not_limited}: "
+                f"type {right}={typed.value}"
             )
 
 
-def _split_setting(word: str) -> tuple[str, str, str, str]:
-    """Return the plus signs, the key, the equals sign and the value of a word."""
+class _TypedSetting(NamedTuple):
+    """A word of a command line in its parts, which are its text one after another.
+
+    Attributes:
+        plus_signs: what is before the key, none or more.
+        key: the key; the rest of the word if it has no equals sign.
+        equals: "=", or empty if there is none.
+        value: what is after the equals sign.
+    """
+
+    plus_signs: str
+    key: str
+    equals: str
+    value: str
+
+
+def _split_setting(word: str) -> _TypedSetting:
+    """Return the parts of a word of a command line."""
     key, equals, value = word.partition("=")
     without_plus = key.lstrip("+")
-    return key[: len(key) - len(without_plus)], without_plus, equals, value
+    plus_signs = key.removesuffix(without_plus)
+    return _TypedSetting(plus_signs, without_plus, equals, value)
 
 
 def _translated_values(entry: RenamedSetting, value: str) -> str:

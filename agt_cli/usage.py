@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import agt_cli
 from agt.errors import ConfigError, nearest
@@ -535,9 +536,10 @@ def settings_from_positionals(name: str, rest: Sequence[str]) -> list[str]:
             allowed.
     """
     command_line = f"agt {name}"
-    matched, missing = match_positionals(name, rest)
+    matched = match_positionals(name, rest)
+    missing = matched.missing
     settings = []
-    for positional, typed in matched:
+    for positional, typed in matched.given:
         _check_positional(positional, typed, command_line)
         command_line += f" {typed}"
         value = quoted(typed) if positional.placeholder else typed
@@ -548,7 +550,7 @@ def settings_from_positionals(name: str, rest: Sequence[str]) -> list[str]:
         possible = " or ".join(missing.allowed)
         raise ConfigError(f"`{command_line}` is incomplete: add {possible}")
     options = _option_indices(rest)
-    used = {*_positional_indices(rest)[: len(matched)], *options}
+    used = {*_positional_indices(rest)[: len(matched.given)], *options}
     others = [word for index, word in enumerate(rest) if index not in used]
     # Options come last, because Hydra's parser does not accept them between settings.
     return [*settings, *map(_as_hydra_override, others), *(rest[index] for index in options)]
@@ -592,18 +594,24 @@ def _check_no_path_setting(
             )
 
 
-def match_positionals(
-    name: str, rest: Sequence[str]
-) -> tuple[list[tuple[PositionalArgument, str]], PositionalArgument | None]:
+class MatchedPositionals(NamedTuple):
+    """The positional arguments of a command line.
+
+    Attributes:
+        given: the arguments that were given, each with its value.
+        missing: the first one that is missing; None: none is.
+    """
+
+    given: list[tuple[PositionalArgument, str]]
+    missing: PositionalArgument | None
+
+
+def match_positionals(name: str, rest: Sequence[str]) -> MatchedPositionals:
     """Match what was typed with the positional arguments of a command, in their order.
 
     Args:
         name: the name of the command.
         rest: what follows it. Settings and options are skipped.
-
-    Returns:
-        The positional arguments that were given, each with its value; and the first one that is
-        missing, or None.
     """
     typed = [rest[index] for index in _positional_indices(rest)]
     matched: list[tuple[PositionalArgument, str]] = []
@@ -611,10 +619,10 @@ def match_positionals(
     for positional in COMMANDS[name].positionals:
         if positional.after in ("", previous):
             if len(matched) == len(typed):
-                return matched, positional
+                return MatchedPositionals(matched, positional)
             previous = typed[len(matched)]
             matched.append((positional, previous))
-    return matched, None
+    return MatchedPositionals(matched, None)
 
 
 def with_sweep_folder(rest: Sequence[str]) -> list[str]:

@@ -101,7 +101,7 @@ def judge_requirements(
     reasons = [cast(Reason, condition.letter) for condition in failed]
     refusals: list[str | Message] = [refusal_of(condition) for condition in failed]
     if published_vote and mechanism.needs == "distance":
-        reasons.append("published_vote")
+        reasons.append(sentences.PUBLISHED_VOTE)
         refusals.append(sentences.vote_refusal())
     if reasons and (releases_weights or accounting == "rigorous"):
         raise _refused_release(refusals, mechanism.name if releases_weights else "")

@@ -518,9 +518,9 @@ class ColumnReader:
         repeated = most_frequent(ids)
         if repeated:
             raise DataError(
-                f"{self.path}: column '{name}' ({setting}) contains {repeated[0]!r} {repeated[1]} "
-                "times, but the id of a record must be unique (for several rows of one "
-                "person, give dataset.unit)"
+                f"{self.path}: column '{name}' ({setting}) contains {repeated.name!r} "
+                f"{repeated.times} times, but the id of a record must be unique (for several rows "
+                "of one person, give dataset.unit)"
             )
         return ids
 

@@ -8,6 +8,7 @@ from binascii import hexlify
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -304,7 +305,14 @@ def distinct(hashes: np.ndarray) -> np.ndarray:
     return ordered[is_first]
 
 
-def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None:
+class FrequentName(NamedTuple):
+    """A name that occurs too often, and how often it occurs."""
+
+    name: str
+    times: int
+
+
+def most_frequent(names: np.ndarray, allowed: int = 1) -> FrequentName | None:
     """Return the most frequent name if it occurs more than ``allowed`` times.
 
     Many names are counted by rough hashes, which can only count too many. Names that seem to occur
@@ -315,7 +323,7 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None
         allowed: the number of times that a name may occur.
 
     Returns:
-        (the name, how often it occurs); None: no name occurs more than ``allowed`` times.
+        None: no name occurs more than ``allowed`` times.
     """
     if len(names) <= FEW_NAMES and max(Counter(names.tolist()).values(), default=0) <= allowed:
         return None
@@ -331,7 +339,7 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> tuple[str, int] | None
     index = int(counts.argmax())
     if counts[index] <= allowed:
         return None
-    return str(distinct_names[index]), int(counts[index])
+    return FrequentName(str(distinct_names[index]), int(counts[index]))
 
 
 def rough_hash(names: np.ndarray) -> np.ndarray:

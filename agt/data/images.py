@@ -431,21 +431,16 @@ class MedMnist(MedMnistSettings):
         Args:
             used: the classes of MedMNIST that are used.
         """
-        class_choice = dict[str, Value]()
+        code = "ids_by_content_thinned" if self.keep else "ids_by_content"
+        values = dict[str, Value]()
         if self.finetune_classes is not None:
-            class_choice = {"classes": tuple(map(str, used))}
-        sampling = dict[str, Value]()
+            code = "ids_by_content_of_classes_thinned" if self.keep else "ids_by_content_of_classes"
+            values["classes"] = tuple(map(str, used))
         if self.keep:
-            rates = tuple(f"{label}={rate:g}" for label, rate in sorted(self.keep.items()))
-            sampling = {"rates": rates, "key": self.keep_key}
-        codes = {
-            (False, False): "ids_by_content",
-            (False, True): "ids_by_content_thinned",
-            (True, False): "ids_by_content_of_classes",
-            (True, True): "ids_by_content_of_classes_thinned",
-        }
-        ids = proved(codes[bool(class_choice), bool(sampling)], **class_choice, **sampling)
-        return evidence(ids, declared("split_of_medmnist"))
+            rates = (f"{label}={rate:g}" for label, rate in sorted(self.keep.items()))
+            values["rates"] = tuple(rates)
+            values["key"] = self.keep_key
+        return evidence(proved(code, **values), declared("split_of_medmnist"))
 
 
 def _read_splits(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -62,6 +63,19 @@ MAX_GROUPS = 50
 REPEATED_SHARE = 0.2
 """If more than this share of rows repeat others, the owner is told that accuracy says little."""
 MISSING = "(missing)"
+
+
+class FileRole(Enum):
+    """Which records of a file are test records."""
+
+    TRAINING = auto()
+    """None of them: there is another file of test records."""
+    TEST = auto()
+    """All of them."""
+    SPLIT = auto()
+    """Those that a column or the hashes of ids say."""
+
+
 RowContent = tuple[np.ndarray, ...]
 
 
@@ -597,13 +611,12 @@ class LabelledFile(LabelledFileSettings, ABC):
     def _open(self) -> ColumnReader:
         return open_columns(self.path, "dataset.path or data_dir", self.data_dir, self._csv_format)
 
-    def _rows(self, columns: ColumnReader, test: bool | None = None) -> FileRows:
+    def _rows(self, columns: ColumnReader, role: FileRole = FileRole.SPLIT) -> FileRows:
         """Read every row of a file.
 
         Args:
             columns: the file.
-            test: whether all rows are test records, or all training records; None: a column or
-                hashes of ids split them.
+            role: which of its rows are test records.
 
         Raises:
             DataError: the file has no rows, a column cannot be used, or one split is empty.
@@ -621,8 +634,8 @@ class LabelledFile(LabelledFileSettings, ABC):
         facts = id_facts(self.id, ids, self.unit, cells.units, self.public, self.id_permanent)
         facts += label_free_facts(self.label_free, has_columns)
         repeated = 0
-        if test is not None:
-            is_test = np.full(n, test)
+        if role is not FileRole.SPLIT:
+            is_test = np.full(n, role is FileRole.TEST)
         else:
             is_test = self._split(cells, copy_groups)
             self._check_both_splits(is_test, columns.path)

@@ -79,8 +79,8 @@ class Records:
         repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
         if repeated:
             raise DataError(
-                f"record id {repeated[0]!r} occurs {repeated[1]} times, but ids must be unique "
-                "(if several rows belong to one person, name the person with units)"
+                f"record id {repeated.name!r} occurs {repeated.times} times, but ids must be "
+                "unique (if several rows belong to one person, name the person with units)"
             )
 
     def __len__(self) -> int:

@@ -5,7 +5,7 @@ of values. agt/data/encoding.py makes features of them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from agt.data.encoding import Encoding
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
-from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.labelled import FileFeatures, FileRole, FileRows, LabelledFile, RowContent
 from agt.data.population import MAX_RATE_OUTSIDE, Outside, population_mismatches
 from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.data.written_ranges import check_unquoted_points
@@ -440,6 +440,22 @@ class Columns(ColumnsSettings):
         return not_held("range_marked" if is_numeric else "list_marked", **values)
 
 
+class TrainingContent(NamedTuple):
+    """The training records of a table before they are coded, in the order of the file.
+
+    Attributes:
+        numbers: [n, numeric columns] float64, NaN where missing.
+        words: [n, categorical columns] text, None where missing.
+        labels: [n] the labels.
+        units: [n] the names of the units.
+    """
+
+    numbers: np.ndarray
+    words: np.ndarray
+    labels: np.ndarray
+    units: np.ndarray
+
+
 @schema
 class Table(TableSettings, Columns, LabelledFile):
     """A file whose rows are records, and whose columns are numbers or categories (``Encoding``)."""
@@ -478,11 +494,8 @@ class Table(TableSettings, Columns, LabelledFile):
         words = columns.words(self.label, "dataset.label", self._missing_labels)
         return columns.only_rows(np.array([not missing_word(word) for word in words], dtype=bool))
 
-    def training_content(self) -> tuple[RowContent, np.ndarray, np.ndarray]:
+    def training_content(self) -> TrainingContent:
         """Read the training records, and return their content before it is coded.
-
-        Returns:
-            (numbers and words as ``_content`` returns them, labels [n], units [n]).
 
         Raises:
             DataMissing: the file is not there.
@@ -490,10 +503,12 @@ class Table(TableSettings, Columns, LabelledFile):
         """
         rows = self._files()[0]
         units = rows.ids if rows.units is None else rows.units
-        return (
-            tuple(part[rows.train] for part in rows.content),
-            rows.labels[rows.train],
-            units[rows.train],
+        numbers, words = rows.content
+        return TrainingContent(
+            numbers=numbers[rows.train],
+            words=words[rows.train],
+            labels=rows.labels[rows.train],
+            units=units[rows.train],
         )
 
     def formula(self) -> dict[str, Any]:
@@ -530,7 +545,7 @@ class Table(TableSettings, Columns, LabelledFile):
         if self.test is None:
             return super()._files()
         test = open_columns(self.test, "dataset.test or data_dir", self.data_dir, self.csv)
-        return [self._rows(self._open(), test=False), self._rows(test, test=True)]
+        return [self._rows(self._open(), FileRole.TRAINING), self._rows(test, FileRole.TEST)]
 
     def _features(self, files: Sequence[FileRows]) -> FileFeatures:
         """Return the features of every file, with ranges of the training records if necessary.

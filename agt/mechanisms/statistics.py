@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -62,6 +62,22 @@ _BELOW_ONE = 1 - 2.0**-30
 AddNoise = Callable[[np.ndarray, float], np.ndarray]  # (values, sigma) -> values with noise
 
 
+class SumSensitivities(NamedTuple):
+    """The largest moves of the three sums of a release by one edit, in Frobenius norm.
+
+    The sums are as of ``SumNoiseScales``. Every record's features have length at most 1.
+
+    Attributes:
+        mean: the largest move of M.
+        gram: the largest move of G.
+        sums: the largest move of S.
+    """
+
+    mean: float
+    gram: float
+    sums: float
+
+
 @dataclass(frozen=True)
 class SumNoiseScales:
     """Standard deviations of the noise of one release on its three sums; all are public.
@@ -79,16 +95,11 @@ class SumNoiseScales:
     sums: float
 
     @classmethod
-    def from_sensitivities(
-        cls, sensitivities: tuple[float, float, float], mu: float
-    ) -> "SumNoiseScales":
+    def from_sensitivities(cls, sensitivities: SumSensitivities, mu: float) -> "SumNoiseScales":
         """Return the smallest noise for which the three sums together are mu-GDP, rounded up.
 
-        The sums are M of the features, G of their second moments, and S of features for each class.
-
         Args:
-            sensitivities: the largest moves of M, G and S by one edit of the dataset, in Frobenius
-                norm (``sum_sensitivities``).
+            sensitivities: the largest moves of the sums (``sum_sensitivities``).
             mu: parameter of Gaussian differential privacy of the whole release, above 0.
         """
         # Lemma 4 of docs/proofs/statistics.md: the release is mu-GDP if the squared ratios of
@@ -408,11 +419,8 @@ def round_towards_zero(features: np.ndarray) -> np.ndarray:
     return np.ldexp(np.trunc(scaled), -_GRAIN_BITS)
 
 
-def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
-    """Return the largest moves of the sums M, G and S by one edit, in Frobenius norm.
-
-    M is the sum of the records' features, G their second moments, and S the sums of features for
-    each class. Every record's features have length at most 1.
+def sum_sensitivities(relation: RelationConfig) -> SumSensitivities:
+    """Return the largest moves of the three sums of a release by one edit of the dataset.
 
     Args:
         relation: the neighbour relation, with the largest number of records of one unit.
@@ -435,7 +443,7 @@ def sum_sensitivities(relation: RelationConfig) -> tuple[float, float, float]:
     # and M and S by at most 2 r.
     rows = relation.unit_rows
     units = RELATIONS[relation.name].units_changed_per_edit  # 1 for add_remove, 2 for substitute
-    return rows * units, rows * math.sqrt(units), rows * units
+    return SumSensitivities(mean=rows * units, gram=rows * math.sqrt(units), sums=rows * units)
 
 
 @schema

@@ -9,6 +9,7 @@ Sources: Mallat (2012); Bruna, Mallat (2013), the wavelets; Tramèr, Boneh (2021
 
 import math
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,23 +55,38 @@ def outputs_of(width: int) -> int:
     return channels * AVERAGES * (side // PLACE_PIXELS) ** 2
 
 
+class Filters(NamedTuple):
+    """The filters of the scattering transform, as multiples of 2^-20.
+
+    Attributes:
+        fine: [8, 2, 7, 7] the fine wavelets, by angle and then real part and imaginary part.
+        coarse: [8, 2, 13, 13] the coarse wavelets, in the same order.
+        average: [11, 11] the averaging filter at the resolution of the image.
+        half_average: [7, 7] the averaging filter at half of this resolution.
+    """
+
+    fine: np.ndarray
+    coarse: np.ndarray
+    average: np.ndarray
+    half_average: np.ndarray
+
+
 @cache
-def filters() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def filters() -> Filters:
     """Return the wavelets and the averaging filters, rounded to multiples of 2^-20.
 
     The rounding is far coarser than the errors of a library's exponentials, sines and cosines, so
     that the filters are equal on every machine (Lemma 3 of docs/proofs/features.md).
-
-    Returns:
-        A tuple of three: the fine wavelets [8, 2, 7, 7] and the coarse wavelets [8, 2, 13, 13],
-        by angle and then real part and imaginary part; and a pair of averaging filters, [11, 11]
-        at the resolution of the image and [7, 7] at half of it.
     """
     angles = [math.pi * index / _ANGLES for index in range(_ANGLES)]
     fine = [_morlet(_FINE_SIGMA, _FREQUENCY, angle, _FINE_RADIUS) for angle in angles]
     coarse = [_morlet(_FINE_SIGMA * 2, _FREQUENCY / 2, angle, _COARSE_RADIUS) for angle in angles]
-    averages = (_gauss(sigma=1.6, radius=5), _gauss(sigma=0.8, radius=3))
-    return np.stack(fine), np.stack(coarse), averages
+    return Filters(
+        fine=np.stack(fine),
+        coarse=np.stack(coarse),
+        average=_gauss(sigma=1.6, radius=5),
+        half_average=_gauss(sigma=0.8, radius=3),
+    )
 
 
 def _morlet(sigma: float, frequency: float, angle: float, radius: int) -> np.ndarray:
@@ -151,11 +167,10 @@ def scattering(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
     channels, side = shape
     planes = np.ascontiguousarray(images, dtype=np.float64).reshape(-1, side, side)
-    fine, coarse, (average, half_average) = filters()
     side_of_map = side // PLACE_PIXELS
     averages = np.empty((len(planes), AVERAGES, side_of_map, side_of_map))
     # Several threads share the planes, and write their maps into ``averages``.
-    run_jobs(scatter_planes, len(planes), planes, fine, coarse, average, half_average, averages)
+    run_jobs(scatter_planes, len(planes), planes, *filters(), averages)
     of_images = averages.reshape(len(images), channels, AVERAGES, -1)
     # The 81 averages of a channel: 1 of the image, 16 after one wavelet, 64 after two.
     without_wavelet = np.ascontiguousarray(of_images[:, :, :1])

@@ -403,8 +403,8 @@ class NumberVotesModel(NumberVotes, VotesModel):
             labels: [n] the labels, numbers of the range.
         """
         targets = self.target.scaled(labels)
-        integers, exponent = fit_number_ridge(features, targets, self.config.member_strength)
-        return {"weight": integers, "exponents": exponent}
+        weight = fit_number_ridge(features, targets, self.config.member_strength)
+        return {"weight": weight.array, "exponents": weight.exponent}
 
     @property
     def tensors(self) -> dict[str, Tensor]:

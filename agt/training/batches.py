@@ -198,16 +198,15 @@ def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:
     Raises:
         ConfigError: a unit exceeds the cap. The message names the unit and its number of records.
     """
-    excess = most_frequent(units, unit_rows)  # (unit, its number of records); None: no excess
-    if excess:
-        unit, rows = excess
+    largest = most_frequent(units, unit_rows)
+    if largest:
         raise ConfigError(
             Message(
                 "the unit (person) {unit!r} has {rows} rows, but {config:relation.unit_rows} "
                 "is {unit_rows}: raise {config:relation.unit_rows} to a public limit on the "
                 "rows of one unit, or remove rows",
-                unit=unit,
-                rows=rows,
+                unit=largest.name,
+                rows=largest.times,
                 unit_rows=unit_rows,
             )
         )

@@ -7,6 +7,7 @@ docs/proofs/ridge.md.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,13 +61,22 @@ def fit_ridge(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndar
           docs/proofs/ridge.md).
         - It is all zeros if there are no records, or if the computed linear system is singular.
     """
-    weight, _ = _ridge_weights(rows, targets, strength)
-    return round_to_lattice(weight)
+    return round_to_lattice(_ridge_weights(rows, targets, strength).array)
 
 
-def fit_number_ridge(
-    rows: np.ndarray, targets: np.ndarray, strength: float
-) -> tuple[np.ndarray, int]:
+class ScaledArray(NamedTuple):
+    """Numbers that are a power of two times the entries of an array.
+
+    Attributes:
+        array: the entries.
+        exponent: e; the numbers are 2^e times the entries.
+    """
+
+    array: np.ndarray
+    exponent: int
+
+
+def fit_number_ridge(rows: np.ndarray, targets: np.ndarray, strength: float) -> ScaledArray:
     """Fit ridge regression of numbers to one shard's records, with weights rounded to integers.
 
     It minimises sum_i (W x_i - y_i)^2 + strength |W|^2, as ``fit_ridge``, and returns the factor by
@@ -79,17 +89,17 @@ def fit_number_ridge(
         strength: factor of the regulariser, at least 1e-6; a public constant.
 
     Returns:
-        ([w] int32 Q, e), where the prediction at a query with integer features z is
+        Q [w] int32 and e, where the prediction at a query with integer features z is
         2^e (Q . z). The result depends only on the arguments, to the last bit (Lemma 1 of
         docs/proofs/numbers.md). Q is all zeros if there are no records.
     """
     # Integers, so that the products with features are exact.
     integer_targets = np.rint(np.ldexp(targets, -FEATURE_EXPONENT))[:, None]
-    weight, weight_exponent = _ridge_weights(rows, integer_targets, strength)
-    integers, shift = _rounded_and_shift(weight)
+    weight = _ridge_weights(rows, integer_targets, strength)
+    rounded = _round_scaled(weight.array)
     # The weight is in units of the targets, and a query's features are integers: 2^-22 each.
-    exponent = weight_exponent - shift + 2 * FEATURE_EXPONENT
-    return integers[0], exponent
+    exponent = weight.exponent + rounded.exponent + 2 * FEATURE_EXPONENT
+    return ScaledArray(rounded.array[0], exponent)
 
 
 def predict_numbers(queries: np.ndarray, weight: np.ndarray, exponents: np.ndarray) -> np.ndarray:
@@ -111,9 +121,7 @@ def predict_numbers(queries: np.ndarray, weight: np.ndarray, exponents: np.ndarr
         return np.ldexp(scores, exponents[:, None])
 
 
-def _ridge_weights(
-    rows: np.ndarray, targets: np.ndarray, strength: float
-) -> tuple[np.ndarray, int]:
+def _ridge_weights(rows: np.ndarray, targets: np.ndarray, strength: float) -> ScaledArray:
     """Solve a ridge regression, and return its weights before they are rounded to integers.
 
     Args:
@@ -122,7 +130,7 @@ def _ridge_weights(
         strength: factor of the regulariser.
 
     Returns:
-        ([J, w] float64, e): the weights are 2^e times the array.
+        The weights, of an array [J, w] float64.
     """
     from agt.training.ridge_compiled import combine_rows, solve_positive_definite
 
@@ -130,12 +138,12 @@ def _ridge_weights(
     if count <= width:
         # W^T = A^T (A A^T + strength I)^-1 Y is the solution from the smaller linear system.
         dual = solve_positive_definite(_smaller_gram(rows), targets, strength)
-        return combine_rows(rows, dual), FEATURE_EXPONENT
+        return ScaledArray(combine_rows(rows, dual), FEATURE_EXPONENT)
     # W^T = (A^T A + strength I)^-1 A^T Y. Features enter A^T Y once, so it is scaled once.
     integer_sums = _blocked_product(rows, targets)
     feature_target_sums = np.ldexp(integer_sums, FEATURE_EXPONENT)
     solution = solve_positive_definite(_smaller_gram(rows), feature_target_sums, strength)
-    return np.ascontiguousarray(solution.T), 0
+    return ScaledArray(np.ascontiguousarray(solution.T), 0)
 
 
 def fit_logistic(rows: np.ndarray, targets: np.ndarray, strength: float) -> np.ndarray:
@@ -289,12 +297,11 @@ def round_to_lattice(weight: np.ndarray) -> np.ndarray:
     Returns:
         [J, w] int32, whose rows have l2 norm below 2^28 (Lemma 4 of docs/proofs/ridge.md).
     """
-    integers, _ = _rounded_and_shift(weight)
-    return integers
+    return _round_scaled(weight).array
 
 
-def _rounded_and_shift(weight: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the result of ``round_to_lattice`` and the exponent of the power of two it scales by.
+def _round_scaled(weight: np.ndarray) -> ScaledArray:
+    """Return weights as integers of ``round_to_lattice`` times a power of two, up to rounding.
 
     Args:
         weight: [J, w] float64. NaN and infinite entries become 0.
@@ -303,7 +310,7 @@ def _rounded_and_shift(weight: np.ndarray) -> tuple[np.ndarray, int]:
     largest_entry = float(np.abs(finite).max())
     _, norm_exponent = math.frexp(largest_entry * math.sqrt(weight.shape[1]))
     shift = WEIGHT_BITS - 1 - norm_exponent
-    return np.rint(np.ldexp(finite, shift)).astype(np.int32), shift
+    return ScaledArray(np.rint(np.ldexp(finite, shift)).astype(np.int32), -shift)
 
 
 def predict_labels(queries: np.ndarray, weight: np.ndarray) -> np.ndarray:

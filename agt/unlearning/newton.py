@@ -16,6 +16,7 @@ Proofs: docs/proofs/removal.md of the bounds, docs/proofs/masking.md of what may
 import copy
 import math
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -51,6 +52,44 @@ MAX_REFINEMENTS = 4  # steps of iterative refinement for one linear system
 # With more removed rows than width / 8, a new inverse is as cheap as an update by Woodbury's
 # formula.
 _MIN_WIDTH_PER_ROW = 8
+
+
+class BoundedProduct(NamedTuple):
+    """A computed product of a matrix with a vector.
+
+    Attributes:
+        vector: [d] the product, as computed.
+        error: a bound on its l2 distance from the exact matrix's product.
+    """
+
+    vector: np.ndarray
+    error: float
+
+
+class Solution(NamedTuple):
+    """An approximate solution v of a linear system H v = r.
+
+    Attributes:
+        vector: [d] v.
+        error: a bound on |H v - r| for the exact H.
+    """
+
+    vector: np.ndarray
+    error: float
+
+
+class _RefinedSolution(NamedTuple):
+    """An approximate solution v of a linear system H v = r, with the parts of its error.
+
+    Attributes:
+        vector: [d] v.
+        computed_error: the norm of H v - r as computed.
+        rounding: a bound on what rounding and the error of the computed H add to it.
+    """
+
+    vector: np.ndarray
+    computed_error: float
+    rounding: float
 
 
 @dataclass
@@ -97,20 +136,13 @@ class BoundedMatrix:
         # computed one differs from it by at most the error.
         self.size += self.error
 
-    def multiply(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the computed product of the matrix with a vector, and a bound on its error.
-
-        Args:
-            vector: [d], the vector to multiply.
-
-        Returns:
-            (the product [d], a bound on its l2 distance from the exact matrix's product).
-        """
+    def multiply(self, vector: np.ndarray) -> BoundedProduct:
+        """Return the computed product of the matrix with a vector [d], and a bound on its error."""
         # Lemma 10 of docs/proofs/removal.md: the error is at most (gamma_up(d + 2) size + error)
         # times the vector's norm, in any order of summation.
         relative_error = gamma_up(len(vector) + 2) * self.size + self.error
         product_error = relative_error * float(np.linalg.norm(vector)) * COVER
-        return self.matrix @ vector, product_error
+        return BoundedProduct(self.matrix @ vector, product_error)
 
     def bound_norm(self, vector: np.ndarray) -> float:
         """Return an upper bound on sqrt(v' K v) for the exact matrix K and a vector v.
@@ -166,7 +198,7 @@ class Factor:
         solved_rows = cho_solve(inner, inverse_times_rows.T, check_finite=False)
         self.inverse = self.inverse + inverse_times_rows @ solved_rows
 
-    def solve(self, right_side: np.ndarray) -> tuple[np.ndarray, float]:
+    def solve(self, right_side: np.ndarray) -> Solution:
         """Solve H v = right_side approximately, with a bound on the error that remains.
 
         The solution is refined until most of its error is rounding. If the inverse is too
@@ -175,31 +207,24 @@ class Factor:
         Args:
             right_side: [d], the right side of the linear system.
 
-        Returns:
-            (v [d], a bound on |H v - right_side| for the exact H).
-
         Raises:
             UnsoundError: the matrix is not positive definite in floating point.
         """
-        solution, computed_error, rounding = self._solve_with_refinement(right_side)
-        if computed_error > rounding:
+        refined = self._solve_with_refinement(right_side)
+        if refined.computed_error > refined.rounding:
             # After many updates the inverse is too inaccurate, so it is computed again.
             self.inverse = None
-            solution, computed_error, rounding = self._solve_with_refinement(right_side)
+            refined = self._solve_with_refinement(right_side)
         # COVER (slightly above 1) covers the roundings of this bound itself.
-        return solution, (computed_error + rounding) * COVER
+        return Solution(refined.vector, (refined.computed_error + refined.rounding) * COVER)
 
-    def _solve_with_refinement(self, right_side: np.ndarray) -> tuple[np.ndarray, float, float]:
+    def _solve_with_refinement(self, right_side: np.ndarray) -> _RefinedSolution:
         """Solve H v = right_side by iterative refinement with the approximate inverse.
 
         If ``inverse`` is None, it is computed and stored first, which ``inversions`` counts.
 
         Args:
             right_side: [d], the right side of the linear system.
-
-        Returns:
-            (v [d], the norm of H v - right_side as computed, a bound on what rounding and the error
-            of the computed H add to it).
 
         Raises:
             UnsoundError: the matrix is not positive definite in floating point.
@@ -225,7 +250,7 @@ class Factor:
             rounding = (product_error + UNIT * (refined_error + right_side_norm)) * COVER
             if error <= rounding:
                 break
-        return solution, error, rounding
+        return _RefinedSolution(solution, error, rounding)
 
 
 def _invert(matrix: np.ndarray) -> np.ndarray:

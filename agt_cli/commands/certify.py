@@ -40,7 +40,7 @@ from agt_cli.report.number_md import (
 )
 from agt_cli.report.number_quality import NumberQuality, evaluate_numbers
 from agt_cli.report.quality import ALWAYS_CERTIFIED, ModelQuality, Quality
-from agt_cli.report.quality_md import evaluate_answers, write_quality
+from agt_cli.report.quality_md import ModelAnswers, evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import describe_edits_up_to, describe_median_distance
@@ -286,15 +286,14 @@ def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> Qualit
     """Return the quality of the certified answers to a run's queries."""
     model = opened.model
     trained = opened.trained
-    return evaluate_answers(
-        model,
-        opened.queries,
-        trained.queries_description,
-        opened.labels,
-        certificates.prediction,
-        certificates.stable_distance,
-        CertifiedCounts.from_certificates(certificates, trained.settings),
+    answers = ModelAnswers(
+        prediction=certificates.prediction,
+        distance=certificates.stable_distance,
+        certified_counts=CertifiedCounts.from_certificates(certificates, trained.settings),
         margins=model.certified_margins(opened.queries.features, certificates),
+    )
+    return evaluate_answers(
+        model, opened.queries, trained.queries_description, opened.labels, answers
     )
 
 

@@ -23,6 +23,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.markdown import document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.dataset_file import (
+    Declarations,
     dataset_yaml,
     describe_content,
     describe_proposal,
@@ -93,30 +94,17 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         (c.name, c.kind, describe_content(c), proposal)
         for c, proposal in zip(inspection.columns, proposals, strict=True)
     ]
-    title = f"{inspection.path}: {inspection.rows} rows"
-    if inspection.unlabelled:
-        title += f" with a label; {counted(inspection.unlabelled, 'row')} without one left out"
-    console.table(title, COLUMN_TITLES, rows)
-    warnings = [warning.sentence for warning in inspection.warnings]
-    for warning in warnings:
-        console.say(warning)
+    _show_columns(inspection, rows, console)
     _check_label(inspection)
-    text = dataset_yaml(inspection, settings.dataset, id_permanent=id_permanent)
+    declarations = Declarations(not_public=from_data(inspection), has_permanent_ids=id_permanent)
+    text = dataset_yaml(inspection, settings.dataset, declarations)
     signed_text = signed(text, "data inspect")
     write_atomic(settings.dataset_file, signed_text.encode())
     record.write("dataset.yaml", signed_text.encode())
     record.add_metrics(
         rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
     )
-    name = escape_markdown(inspection.path.name)
-    record.report(
-        document(
-            f"# Columns of the table {name} (only for the owner of the data)",
-            f"Written: `{settings.dataset_file}`",
-            markdown_table(COLUMN_TITLES, rows),
-            [escape_markdown(warning) for warning in warnings],
-        )
-    )
+    record.report(_inspection_page(settings, inspection, rows))
     command = f"agt train dataset={settings.dataset}"
     if inspection.numbers is not None:
         command += " certificate=votes dataset.declared_size=N"
@@ -140,6 +128,37 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
         "metrics": record.metrics,
         "next": command,
     }
+
+
+def _show_columns(inspection: Inspection, rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Print the columns of a table, and what may be mistakes in it.
+
+    Args:
+        rows: of the table of columns, with ``COLUMN_TITLES``.
+    """
+    title = f"{inspection.path}: {inspection.rows} rows"
+    if inspection.unlabelled:
+        title += f" with a label; {counted(inspection.unlabelled, 'row')} without one left out"
+    console.table(title, COLUMN_TITLES, rows)
+    for warning in inspection.warnings:
+        console.say(warning.sentence)
+
+
+def _inspection_page(
+    settings: InspectSettings, inspection: Inspection, rows: Sequence[Sequence[str]]
+) -> str:
+    """Return the page of the record: the columns of a table, and what may be mistakes in it.
+
+    Args:
+        rows: of the table of columns, with ``COLUMN_TITLES``.
+    """
+    name = escape_markdown(inspection.path.name)
+    return document(
+        f"# Columns of the table {name} (only for the owner of the data)",
+        f"Written: `{settings.dataset_file}`",
+        markdown_table(COLUMN_TITLES, rows),
+        [escape_markdown(warning.sentence) for warning in inspection.warnings],
+    )
 
 
 def _check_label(inspection: Inspection) -> None:

@@ -104,22 +104,22 @@ class MeasureSettings:
         Raises:
             ConfigError: a unit has too many rows.
         """
-        (numbers, words), labels, units = self.table.training_content()
-        check_unit_rows(units, self.settings.relation.unit_rows)
+        content = self.table.training_content()
+        check_unit_rows(content.units, self.settings.relation.unit_rows)
         unknown = self.unknown_values
         numeric = {
             name: column
-            for name, column in zip(self.table.numeric, numbers.T, strict=True)
+            for name, column in zip(self.table.numeric, content.numbers.T, strict=True)
             if name in unknown
         }
         texts = {
             name: column
-            for name, column in zip(self.table.categorical, words.T, strict=True)
+            for name, column in zip(self.table.categorical, content.words.T, strict=True)
             if name in unknown
         }
         if CLASSES in unknown:
-            texts[self.table.label] = labels
-        return TableValues(numeric, texts, len(labels))
+            texts[self.table.label] = content.labels
+        return TableValues(numeric, texts, len(content.labels))
 
     def dataset_file_content(self, measured: TableConstants) -> dict[str, Any]:
         """Return the content of the dataset file.

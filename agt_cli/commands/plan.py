@@ -27,7 +27,7 @@ from agt_cli.report.figures import draw_accuracy_by_queries
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.number_quality import evaluate_numbers, format_number
 from agt_cli.report.quality import Quality, format_rate
-from agt_cli.report.quality_md import evaluate_answers, write_quality
+from agt_cli.report.quality_md import ModelAnswers, evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
     conditions_section,
@@ -121,13 +121,9 @@ def _report_classes(
     names = ", ".join(planned.names)
     record.add_metrics(n_queries=len(labels), accuracy=evidence.accuracy, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
+    answers = ModelAnswers(evidence.prediction, distance)
     quality = evaluate_answers(
-        opened.model,
-        opened.queries,
-        trained.queries_description,
-        labels,
-        evidence.prediction,
-        distance,
+        opened.model, opened.queries, trained.queries_description, labels, answers
     )
     write_quality(record, quality)
     caption = draw_expected_accuracy(record, opened, planned, offers)

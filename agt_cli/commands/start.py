@@ -160,7 +160,7 @@ def _summarise(
         dataset=settings.dataset_file,
         run=folder,
         comparison=compared,
-        counted=settings.unit_names[1],
+        counted=settings.unit_names.plural,
         stability=stability,
         ways=steps.ways,
         proposed=steps.proposed,

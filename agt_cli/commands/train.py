@@ -34,7 +34,8 @@ from agt_cli.report.finished import CHECKPOINTS, SPENT_FILE, Run
 from agt_cli.report.number_quality import format_number
 from agt_cli.report.proposed_release import (
     HEAD_MEANING,
-    LABEL_MECHANISMS,
+    MECHANISM_OF_LABELS,
+    MECHANISM_OF_VOTES,
     QUERIES_MEANING,
     WEIGHTS_MECHANISMS,
     release_command,
@@ -264,8 +265,10 @@ def _private_labels(
     folder = record.folder
     heads = releasable_heads(model)
     votes = settings.ensemble.members > 1 and settings.ensemble.vote == "labels"
+    mechanism = MECHANISM_OF_VOTES if votes else MECHANISM_OF_LABELS
     supported = [name for name in WEIGHTS_MECHANISMS if name in heads]
-    mechanism = supported[0] if supported else LABEL_MECHANISMS[votes]
+    if supported:
+        mechanism = supported[0]
     ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5, dataset.train.units)
     yield from ledger.sentences
     if not ledger.accepts_a_release:

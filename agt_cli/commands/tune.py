@@ -126,6 +126,14 @@ def _format_setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+@dataclass(frozen=True)
+class _LoadedDataset:
+    """A dataset of candidates, and the settings that it was loaded with."""
+
+    node: Any
+    prepared: Prepared
+
+
 class TuningData:
     """The datasets of candidates, each loaded once, and their rows that are declared public.
 
@@ -138,7 +146,7 @@ class TuningData:
         self.rows_name = rows_name or "train"
         self.rows_description = describe_public_rows(self.rows_name)
         self._console = console
-        self._loaded: list[tuple[Any, Prepared]] = []
+        self._loaded: list[_LoadedDataset] = []
 
     def load(self, choice: Choice) -> Prepared:
         """Load the candidate's dataset, or return the one that was loaded for equal settings.
@@ -149,11 +157,13 @@ class TuningData:
             ConfigError: it has other records than those of the other candidates.
         """
         node = choice.config["dataset"]
-        for loaded_node, prepared in self._loaded:
-            if loaded_node == node:
-                return prepared
+        for loaded in self._loaded:
+            if loaded.node == node:
+                return loaded.prepared
         prepared = prepare(choice.settings, self._console)
-        if self._loaded and not prepared.loaded.same_records(self._loaded[0][1].loaded):
+        # The first one stands for all, because each is compared with it.
+        first = self._loaded[0].prepared if self._loaded else None
+        if first is not None and not prepared.loaded.same_records(first.loaded):
             raise ConfigError(
                 f"tune.grid: the candidate with {choice.description} has other test records, ids "
                 "or units (people) than the other candidates, so a record that is public for one "
@@ -161,7 +171,7 @@ class TuningData:
                 "of tune.grid. If only the feature columns vary, it is enough to give "
                 "dataset.id=COLUMN, which keeps the ids the same"
             )
-        self._loaded.append((node, prepared))
+        self._loaded.append(_LoadedDataset(node, prepared))
         return prepared
 
     def has_landmark_rows(self, choice: Choice) -> bool:

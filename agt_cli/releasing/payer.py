@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
@@ -56,21 +56,21 @@ def payer_of(
     """
     name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
     if name is None:
-        holding, errors = ledgers_of(people)
-        if holding:
-            raise _ledger_not_named(people.table.name, holding)
+        found = ledgers_of(people)
+        if found.holding:
+            raise _ledger_not_named(people.table.name, found.holding)
         # Any of the unreadable files may be a ledger of these people; the first is reported.
-        for error in errors:
+        for error in found.errors:
             raise type(error)(f"{error}. To release without a ledger, give ledger={NO_LEDGER}")
         yield NoPayer(Uncounted("unnamed"))
     elif name == NO_LEDGER:
-        holding, errors = ledgers_of(people)
+        found = ledgers_of(people)
         if setting is None:
             # named by the environment, which no other file says
             record.environment(ledger=NO_LEDGER)
         # Claims name no path of the owner's machine.
-        names = tuple(Path(name).stem for name in holding)
-        yield NoPayer(Uncounted("declined", names, bool(errors)))
+        names = tuple(Path(name).stem for name in found.holding)
+        yield NoPayer(Uncounted("declined", names, bool(found.errors)))
     else:
         path = require_ledger(name)
         say_skipped(path.parent)
@@ -143,25 +143,33 @@ def counting_ledger(run: Run) -> str | None:
     if os.environ.get(VARIABLE) or not Path(FOLDER).is_dir():
         return None
     with suppress(AgtError):
-        holding, _ = ledgers_of(people_of_run(run))
+        holding = ledgers_of(people_of_run(run)).holding
         return next((name for name, match in holding.items() if not match.by_names), None)
     return None
 
 
-def ledgers_of(people: ProtectedPeople) -> tuple[dict[str, MatchingTable], list[AgtError]]:
-    """Look for ledgers that have admitted a table, first in the working directory.
+class FoundLedgers(NamedTuple):
+    """The ledgers that agt knows of, as far as they are about a table.
 
-    Returns:
-        The names of these ledgers (of those in other folders, the paths), each with the admitted
-        table; and the errors of files in the working directory that could not be read as ledgers,
-        which may have admitted the table as well.
+    Attributes:
+        holding: the names of ledgers that have admitted the table (of those in other folders, the
+            paths), each with the admitted table.
+        errors: those of files in the working directory that could not be read as ledgers, which
+            may have admitted the table as well.
     """
+
+    holding: dict[str, MatchingTable]
+    errors: list[AgtError]
+
+
+def ledgers_of(people: ProtectedPeople) -> FoundLedgers:
+    """Look for ledgers that have admitted a table, first in the working directory."""
     holding: dict[str, MatchingTable] = {}
     errors: list[AgtError] = []
     try:
         paths = say_skipped(Path(FOLDER))
     except AgtError as error:
-        return {}, [error]
+        return FoundLedgers({}, [error])
     for path in paths:
         try:
             match = find_matching_table(path, people.table)
@@ -171,4 +179,4 @@ def ledgers_of(people: ProtectedPeople) -> tuple[dict[str, MatchingTable], list[
             errors.append(error)
     elsewhere = find_ledgers_elsewhere(Path(FOLDER), people.table)
     holding.update((str(path), match) for path, match in elsewhere.items())
-    return holding, errors
+    return FoundLedgers(holding, errors)

@@ -20,7 +20,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -209,11 +209,12 @@ class Session:
         self.counts["lines"] += 1
         line_id = None
         try:
-            line_id, entries = opened_line(line)
-            rows, several = rows_of(entries, getattr(self._source, "x", "x"))
+            opened = open_line(line)
+            line_id = opened.line_id
+            queries = queries_of_line(opened.entries, getattr(self._source, "x", "x"))
             # The state of the run is checked last, right before anything is paid for, so that no
             # label of an earlier state is released.
-            features = self._features(rows, f"line {number}")
+            features = self._features(queries.rows, f"line {number}")
             self.request.opened.check_current()
         except CheckError as error:
             self.over = str(error)
@@ -225,7 +226,8 @@ class Session:
             return
         release = LabelRelease.from_labelling(self.labelling, features, self.terms)
         labels = self._draw(release)
-        put_line({"id": line_id, **self._answer(several, release.questions, labels)})
+        answer = self._answer(queries.answers_as_list, release.questions, labels)
+        put_line({"id": line_id, **answer})
 
     def _draw(self, release: LabelRelease) -> np.ndarray:
         """Reserve budget for a line's queries, and return their labels, [n].
@@ -413,14 +415,35 @@ def read_lines(
             yield number, line
 
 
-def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
+class OpenedLine(NamedTuple):
+    """A line of queries, as it was sent.
+
+    Attributes:
+        line_id: its id: text, a number or None.
+        entries: the other entries of the JSON object.
+    """
+
+    line_id: Any
+    entries: dict[str, Any]
+
+
+class LineQueries(NamedTuple):
+    """The queries of a line.
+
+    Attributes:
+        rows: for each query: column -> value.
+        answers_as_list: whether the answer is a list, even if there is one query.
+    """
+
+    rows: list[dict[str, object]]
+    answers_as_list: bool
+
+
+def open_line(line: bytes | None) -> OpenedLine:
     """Parse a line of queries.
 
     Args:
         line: its content; None: it is too long.
-
-    Returns:
-        The id as it was sent (text, a number or None), and the other entries of the JSON object.
 
     Raises:
         ConfigError: the line is too long or not a JSON object, or its id has another type.
@@ -440,19 +463,15 @@ def opened_line(line: bytes | None) -> tuple[Any, dict[str, Any]]:
     has_allowed_type = isinstance(line_id, str | int | float | None)
     if isinstance(line_id, bool) or not has_allowed_type or HALF_CHARACTER.search(str(line_id)):
         raise ConfigError("the entry 'id' of a query line must be text, a number or null")
-    return line_id, entries
+    return OpenedLine(line_id, entries)
 
 
-def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]], bool]:
-    """Return the queries of a line, and whether its answer is to be a list.
+def queries_of_line(node: Mapping[str, Any], array: str) -> LineQueries:
+    """Return the queries of a line; those of the entry "records" are answered by a list.
 
     Args:
         node: the entries of the line, without its id.
         array: the name of the column for a query that is a list of numbers.
-
-    Returns:
-        For each query: column -> value. And True for the entry "records", whose answer is a list
-        even if there is one query.
 
     Raises:
         ConfigError: the line does not have exactly one of ``ENTRIES``, or its value has another
@@ -480,7 +499,8 @@ def rows_of(node: Mapping[str, Any], array: str) -> tuple[list[dict[str, object]
         if several:
             raise ConfigError(f"'{entry}' must be a list of queries, each of them {form}")
         raise ConfigError(f"'{entry}' must be {form}")
-    return [query if isinstance(query, dict) else {array: query} for query in queries], several
+    rows = [query if isinstance(query, dict) else {array: query} for query in queries]
+    return LineQueries(rows, answers_as_list=several)
 
 
 def put_line(value: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ terminal (stderr), and written into no file.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,20 +53,46 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
     Returns:
         The objections; empty: there are none, or nothing was estimated.
     """
-    warnings = list[str]()
-    objections = list[str]()
+    doubts = _Doubts([], [])
     if claim.output is not Output.NUMBER and claim.proved and len(request.rows_drawn(release)):
         try:
-            warnings, objections = _estimate_worth(request, release)
+            doubts = _estimate_worth(request, release)
         except Exception as error:
             problem = first_line(error)
-            warnings = [
+            warning = (
                 "agt could not estimate the accuracy of these labels, so it cannot say "
                 f"whether they are worth their budget ({problem})"
-            ]
-    for line in warnings:
+            )
+            doubts = _Doubts([warning], [])
+    for line in doubts.warnings:
         request.console.note(line)
-    return objections
+    return doubts.objections
+
+
+class _Doubts(NamedTuple):
+    """What speaks against a release, in sentences that depend on private data.
+
+    Attributes:
+        warnings: for the data owner; the last one says that they depend on private data.
+        objections: why the answers would hardly be worth their budget.
+    """
+
+    warnings: list[str]
+    objections: list[str]
+
+
+class _Sample(NamedTuple):
+    """Queries from which the worth of a release is estimated.
+
+    Attributes:
+        records: the queries.
+        labels: their true labels; None: these are not known.
+        description: which queries they are, in words.
+    """
+
+    records: Records
+    labels: np.ndarray | None
+    description: str
 
 
 @dataclass(frozen=True)
@@ -84,27 +111,28 @@ class _Truth:
     majority: float
 
 
-def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[str], list[str]]:
-    """Return warnings about a release, and objections why it would hardly be worth its budget.
+def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
+    """Return what speaks against a release.
 
-    Both depend on private data; the warnings end with a sentence that says so.
+    Arguments as of ``doubt_worth``.
     """
     opened = request.opened
     if opened.model.number_votes is not None and isinstance(release, LabelRelease | WeightsRelease):
         return _estimate_number_worth(request, release, opened.model.number_votes)
     model = without_sharing(opened.model)
     classes = opened.model.problem.classes
-    records, labels, about = _sample(opened, request.rows_drawn(release))
-    certificates = model.certify(records.features)
+    sample = _sample(opened, request.rows_drawn(release))
+    certificates = model.certify(sample.records.features)
+    labels = sample.labels
     if labels is not None and len(labels) < MINIMUM_RECORDS:
         labels = None  # they show too little of what one answer to all would reach
     known = certificates.prediction if labels is None else labels
     evidence = QueryEvidence.from_certificates(certificates, known, classes, request.terms.counting)
-    share_right = release.expected_accuracy(model, evidence, records.features)
+    share_right = release.expected_accuracy(model, evidence, sample.records.features)
     if labels is None:
         truth = _truth_of_test_records(opened)
     else:
-        quality = Quality(opened.dataset.classes, about, labels, evidence.prediction)
+        quality = Quality(opened.dataset.classes, sample.description, labels, evidence.prediction)
         truth = _Truth(1.0, quality.verdict, evidence.majority)
     expected = accuracy_with_noise(share_right, truth.accuracy, classes)
     accuracy = accuracy_with_noise(evidence.accuracy, truth.accuracy, classes)
@@ -132,7 +160,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> tuple[list[
         )
     if warnings or objections:
         warnings.append(OWNER_ALONE)
-    return warnings, objections
+    return _Doubts(warnings, objections)
 
 
 def _truth_of_test_records(opened: OpenedRun) -> _Truth:
@@ -146,8 +174,8 @@ def _truth_of_test_records(opened: OpenedRun) -> _Truth:
 
 def _estimate_number_worth(
     request: PredictRequest, release: LabelRelease | WeightsRelease, model: NumberVotes
-) -> tuple[list[str], list[str]]:
-    """Return warnings about a release of numbers, and objections why it is not worth its budget.
+) -> _Doubts:
+    """Return what speaks against a release of numbers.
 
     There is an objection if the expected RMSE is not below that of always answering the median.
 
@@ -156,14 +184,16 @@ def _estimate_number_worth(
         release: a release of numbers, or of weights that answer with numbers.
         model: the model that answers.
     """
-    records, labels, _ = _sample(request.opened, request.rows_drawn(release))
-    means = model.mean_of(model.sums(records.features))
+    sample = _sample(request.opened, request.rows_drawn(release))
+    features = sample.records.features
+    labels = sample.labels
+    means = model.mean_of(model.sums(features))
 
     def expected_rmse(numbers: np.ndarray) -> float:
         """Return the expected RMSE between the released answers and numbers [n]."""
         if isinstance(release, WeightsRelease):
             kind = type(release.mechanism)
-            return kind.expectation(release.head, records.features, numbers)(release.mechanism)
+            return kind.expectation(release.head, features, numbers)(release.mechanism)
         mechanism = LaplaceMean.with_guarantee(release.claim.guarantee)
         return mechanism.expected_rmse_of(model, means, numbers)
 
@@ -173,27 +203,25 @@ def _estimate_number_worth(
         rmse = metrics.get("test_rmse")
         constant = metrics.get("test_rmse_of_median")
         if rmse is None or constant is None:
-            return [], []
+            return _Doubts([], [])
         expected = float(np.hypot(rmse, expected_rmse(means)))
     else:
         rmse = float(np.sqrt(np.mean((means - labels) ** 2)))
         constant = float(np.sqrt(np.mean((np.median(labels) - labels) ** 2)))
         expected = expected_rmse(labels)
     if expected < constant:
-        return [], []
+        return _Doubts([], [])
     objection = (
         f"these numbers would have an RMSE of about {expected:.4g}, but the model without noise "
         f"would have {rmse:.4g}, and always answering the median {constant:.4g}. Noise grows with "
         "the width of dataset.range: a narrower range, if you know one publicly, or a larger "
         "budget lowers the error"
     )
-    return [OWNER_ALONE], [objection]
+    return _Doubts([OWNER_ALONE], [objection])
 
 
-def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.ndarray | None, str]:
-    """Return (queries, labels, description) of evenly spaced queries among the newly drawn ones.
-
-    Labels are None if they are not known. All queries are returned if that is not too many.
+def _sample(opened: OpenedRun, rows: np.ndarray | range) -> _Sample:
+    """Return evenly spaced queries among the newly drawn ones, or all queries if not too many.
 
     Args:
         opened: the run and all queries.
@@ -204,12 +232,12 @@ def _sample(opened: OpenedRun, rows: np.ndarray | range) -> tuple[Records, np.nd
     words = opened.trained.queries_description
     maximum = MAX_RECORDS if opened.model.linear_head is None else MAX_RECORDS_LINEAR
     if len(records) == len(rows) <= maximum:
-        return records, labels, words
-    sample = f"{words} in a sample"
+        return _Sample(records, labels, words)
+    description = f"{words} in a sample"
     if len(rows) <= maximum:
         maximum = len(rows)
-        sample = f"{words} whose labels are newly drawn"
+        description = f"{words} whose labels are newly drawn"
     evenly_spaced = np.linspace(0, len(rows) - 1, maximum).astype(np.int64)
     sampled = np.array([rows[index] for index in evenly_spaced])
     sampled_labels = None if labels is None else labels[sampled]
-    return records.take(sampled), sampled_labels, sample
+    return _Sample(records.take(sampled), sampled_labels, description)

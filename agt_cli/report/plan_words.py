@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from agt.errors import counted
-from agt.mechanisms.planning import Plan
+from agt.mechanisms.planning import BestWeights, Plan
 from agt.mechanisms.weights_mechanism import AccuracyMethod
 from agt_cli.report.quality import format_rate
 
@@ -25,11 +25,12 @@ def finding(plan: Plan) -> str:
             f"at least as accurate ({baseline}) as the model without noise ({nominal})"
         )
     if plan.useful_weights:
-        eps, accuracy, _ = min(plan.useful_weights, key=lambda row: abs(math.log(row[0])))
-        expected = format_rate(accuracy)
+        nearest = min(plan.useful_weights, key=lambda best: abs(math.log(best.eps)))
+        expected = format_rate(nearest.expected)
         return (
             "Weights that are released once could answer any number of queries with an "
-            f"expected accuracy of {expected} at total eps = {eps:g} (without noise: {nominal})"
+            f"expected accuracy of {expected} at total eps = {nearest.eps:g} "
+            f"(without noise: {nominal})"
         )
     if not plan.one_by_one:
         return (
@@ -63,7 +64,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
             "majority-class baseline."
         )
         return (not_useful, one_by_one)
-    by_mechanism = groupby(plan.useful_weights, lambda row: row[2])
+    by_mechanism = groupby(plan.useful_weights, lambda best: best.mechanism)
     accuracies = ", ".join(
         _describe_accuracies(plan.methods[name], name, list(rows)) for name, rows in by_mechanism
     )
@@ -102,16 +103,16 @@ def _one_by_one_sentence(plan: Plan) -> str:
 
 
 def _describe_accuracies(
-    method: AccuracyMethod, mechanism: str, rows: Sequence[tuple[float, float, str]]
+    method: AccuracyMethod, mechanism: str, releases: Sequence[BestWeights]
 ) -> str:
     """Return a clause on the accuracy of one weights mechanism at some budgets.
 
     Args:
         method: how its accuracy was computed.
         mechanism: its name.
-        rows: total eps, expected accuracy and its name, for each budget.
+        releases: its release for each budget.
     """
-    accuracies = " / ".join(format_rate(accuracy) for _, accuracy, _ in rows)
-    budgets = " / ".join(f"{eps:g}" for eps, _, _ in rows)
+    accuracies = " / ".join(format_rate(release.expected) for release in releases)
+    budgets = " / ".join(f"{release.eps:g}" for release in releases)
     simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""
     return f"{accuracies} at total eps = {budgets}, with mechanism={mechanism}{simulated}"

@@ -15,8 +15,9 @@ HEAD_MEANING = "HEAD: a new file on another disk, such as /mnt/stick/{dataset}.h
 # In the order in which weights are proposed. On the five public tables of
 # docs/release_measurements.md the first was mostly ahead.
 WEIGHTS_MECHANISMS = ("noisy_statistics", "release_weights", "objective_perturbation")
-LABEL_MECHANISMS = {True: "noisy_argmax", False: "randomized_response"}
-"""Whether an ensemble votes -> the mechanism that is proposed where no weights can be released.
+MECHANISM_OF_VOTES = "noisy_argmax"
+MECHANISM_OF_LABELS = "randomized_response"
+"""The mechanisms that are proposed where no weights can be released.
 
 Both take any number of classes. Which one is better depends on private records (``agt plan``).
 """

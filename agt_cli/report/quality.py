@@ -428,16 +428,18 @@ class Quality(ModelQuality):
         Classes and subgroups without a record are left out.
         """
         everyone = np.ones(len(self.prediction), dtype=bool)
-        subgroups: list[tuple[str | None, str | None, np.ndarray]] = [(None, None, everyone)]
-        for column_name, values in (self.columns or {}).items():
+        groups = self._with_classes(everyone, None, None)
+        for column, values in (self.columns or {}).items():
             for distinct in sorted(set(values.tolist())):
-                subgroups.append((column_name, str(distinct), values == distinct))
-        groups = []
-        for column, value, rows in subgroups:
-            present = [] if self.labels is None else np.unique(self.labels[rows]).tolist()
-            for label in (None, *present):
-                groups.append(self._group(rows, column, value, label))
+                groups += self._with_classes(values == distinct, column, str(distinct))
         return tuple(groups)
+
+    def _with_classes(
+        self, in_subgroup: np.ndarray, column: str | None, value: str | None
+    ) -> list[Subgroup]:
+        """Return a subgroup, followed by its classes; arguments as of ``_group``."""
+        present = [] if self.labels is None else np.unique(self.labels[in_subgroup]).tolist()
+        return [self._group(in_subgroup, column, value, label) for label in (None, *present)]
 
     def _group(
         self, in_subgroup: np.ndarray, column: str | None, value: str | None, label: int | None

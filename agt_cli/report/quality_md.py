@@ -1,5 +1,7 @@
 """Evaluate a model's answers, and write their quality into a record, for the data owner only."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
@@ -13,42 +15,58 @@ from agt_cli.report.record import RunRecord
 SHARE_KS = (1, 5, 20, 100)  # at which certified shares are shown
 
 
+@dataclass(frozen=True)
+class ModelAnswers:
+    """A model's answers to some records, and what is known about them.
+
+    Attributes:
+        prediction: [n] class indices.
+        distance: [n] stable distances; None: not certified.
+        certified_counts: how many answers are certified at all; None: not known.
+        margins: the margins of the records, as ``model.margins`` returns them; None: the model is
+            asked.
+    """
+
+    prediction: np.ndarray
+    distance: np.ndarray | None = None
+    certified_counts: CertifiedCounts | None = None
+    margins: np.ndarray | None = None
+
+
 def evaluate_answers(
     model: Model,
     queries: Records,
     records_description: str,
     labels: np.ndarray | None,
-    prediction: np.ndarray,
-    distance: np.ndarray | None,
-    certified_counts: CertifiedCounts | None = None,
+    answers: ModelAnswers,
     constant_remedy: str = "",
-    margins: np.ndarray | None = None,
 ) -> Quality:
     """Return how good a model's answers to some records are.
 
     Args:
+        model: the model.
+        queries: the n records.
         records_description: what the records are, such as "test records".
         labels: [n]; None: not known.
-        prediction: [n] class indices.
-        distance: [n] stable distances; None: not certified.
-        certified_counts: how many answers are certified at all; None: not known.
+        answers: those of the model.
         constant_remedy: what to change if the model is nearly constant; empty: no advice.
-        margins: of the records, as ``model.margins`` returns them; None: the model is asked.
     """
     classes = model.problem.dataset.classes
+    margins = answers.margins
     if margins is None:
         margins = model.margins(queries.features)
     end = grid_end(model.problem.settings)
     ks = _share_ks(model.problem.settings, end)
-    rounding_warning = certified_counts and certified_counts.rounding_warning
-    distance_warning = certified_counts and certified_counts.distance_warning
+    counts = answers.certified_counts
+    rounding_warning = counts and counts.rounding_warning
+    distance_warning = counts and counts.distance_warning
     return Quality(
         classes,
         records_description,
         labels,
-        prediction,
+        answers.prediction,
         margins,
-        distance,
+        answers.distance,
         queries.groups,
         ks,
         end,

@@ -7,7 +7,7 @@ instead of deciding by the kind of labels.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,54 @@ class Stability:
     name: str
     value: float
     sentence: str
+
+
+@dataclass(frozen=True)
+class ConstantAnswer:
+    """The best answer that is the same for every query.
+
+    Attributes:
+        name: its name in tables and figures.
+        in_sentence: the answer as a sentence names it.
+        value: the answer: the index of a class, or a number.
+    """
+
+    name: str
+    in_sentence: str
+    value: float
+
+
+class ReferenceLearners(NamedTuple):
+    """The learners of scikit-learn that a model is compared with, without privacy.
+
+    Attributes:
+        linear_name: the name of the linear one in tables and figures.
+        linear: the linear one.
+        boosting: boosted trees.
+    """
+
+    linear_name: str
+    linear: Any
+    boosting: Any
+
+
+class ScoreAxis(NamedTuple):
+    """The axis of scores of a figure, which begins at 0.
+
+    Attributes:
+        end: where it ends.
+        label: what it says.
+    """
+
+    end: float
+    label: str
+
+
+class UnitNames(NamedTuple):
+    """The name of what certificates count: rows or people."""
+
+    singular: str
+    plural: str
 
 
 class Scoring(ABC):
@@ -89,20 +137,12 @@ class Scoring(ABC):
         """Return the score for each of ``keys``, of answers [n] to queries with labels [n]."""
 
     @abstractmethod
-    def constant(self, labels: np.ndarray) -> tuple[str, Any]:
-        """Return the name and the value of the best constant answer to queries with these labels.
-
-        Args:
-            labels: [n] the true labels.
-        """
+    def constant(self, labels: np.ndarray) -> ConstantAnswer:
+        """Return the best constant answer to queries with these labels [n], the true ones."""
 
     @abstractmethod
-    def learners(self) -> tuple[str, Any, Any]:
-        """Return the reference learners of scikit-learn, without privacy.
-
-        Returns:
-            The name of the linear one, itself, and boosted trees.
-        """
+    def learners(self) -> ReferenceLearners:
+        """Return the reference learners for answers of this kind, not yet fitted."""
 
     @abstractmethod
     def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
@@ -115,7 +155,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def measure_stability(
-        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: UnitNames
     ) -> Stability:
         """Return how much answers to queries can change when training records change.
 
@@ -125,7 +165,7 @@ class Scoring(ABC):
             model: a fitted model, whose answers are of this scoring's kind.
             evidence: what was computed for the queries; of the type of this scoring's answers.
             features: [n, ...] the queries.
-            counted: what certificates count, in singular and plural: ("record", "records").
+            counted: what certificates count.
         """
 
     @abstractmethod
@@ -164,12 +204,18 @@ class Scoring(ABC):
         return ""
 
     @abstractmethod
-    def finding(self, model: float, constant: float, constant_answer: str) -> str:
-        """Return what a figure that compares models shows, in a sentence."""
+    def finding(self, model: float, constant: float, constant_answer: ConstantAnswer) -> str:
+        """Return what a figure that compares models shows, in a sentence.
+
+        Args:
+            model: the score of the model.
+            constant: the score of the constant answer.
+            constant_answer: this answer.
+        """
 
     @abstractmethod
-    def scale(self, largest: float) -> tuple[float, str]:
-        """Return the end of the figure's axis, and its label, for scores up to ``largest``."""
+    def axis(self, largest: float) -> ScoreAxis:
+        """Return the axis of a figure of scores up to ``largest``."""
 
     def bar_words(self, score: float) -> str:
         """Return a score as the label of its bar."""
@@ -267,18 +313,20 @@ class ClassScoring(Scoring):
             f"'{name}', either."
         )
 
-    def constant(self, labels: np.ndarray) -> tuple[str, int]:
+    def constant(self, labels: np.ndarray) -> ConstantAnswer:
         """Return the most frequent class."""
         most_frequent = int(np.bincount(labels).argmax())
-        return f"majority class '{self.classes[most_frequent]}'", most_frequent
+        quoted = f"'{self.classes[most_frequent]}'"
+        return ConstantAnswer(f"majority class {quoted}", quoted, most_frequent)
 
-    def learners(self) -> tuple[str, Any, Any]:
+    def learners(self) -> ReferenceLearners:
         """Return logistic regression and boosted trees."""
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.linear_model import LogisticRegression
 
         linear = LogisticRegression(max_iter=300)
-        return LOGISTIC_REGRESSION, linear, HistGradientBoostingClassifier(random_state=0)
+        boosting = HistGradientBoostingClassifier(random_state=0)
+        return ReferenceLearners(LOGISTIC_REGRESSION, linear, boosting)
 
     def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
         """Return votes where the size is public, and there are two classes or nothing is published.
@@ -289,7 +337,7 @@ class ClassScoring(Scoring):
         return ["certificate=votes" if voted else "certificate=stability"]
 
     def measure_stability(
-        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: UnitNames
     ) -> Stability:
         """Return the median stable distance, rounded down.
 
@@ -334,17 +382,16 @@ class ClassScoring(Scoring):
         gap = format_rate(references[best] - model)
         return f"{best} is more accurate by {gap} (expected gaps: docs/recipe.md)."
 
-    def finding(self, model: float, constant: float, constant_answer: str) -> str:
+    def finding(self, model: float, constant: float, constant_answer: ConstantAnswer) -> str:
         """Return how many rows the model, and always one class, answer correctly."""
-        always = constant_answer.removeprefix("majority class ")
         return (
             f"This model answers {self.bar_words(model)} of the rows correctly. Always answering "
-            f"{always} would be correct for {self.bar_words(constant)}."
+            f"{constant_answer.in_sentence} would be correct for {self.bar_words(constant)}."
         )
 
-    def scale(self, largest: float) -> tuple[float, str]:
+    def axis(self, largest: float) -> ScoreAxis:
         """Return an axis of shares up to 1."""
-        return 1.0, "right answers"
+        return ScoreAxis(1.0, "right answers")
 
     def bar_words(self, score: float) -> str:
         """Return a share as a percentage that is 100 only for all."""
@@ -395,16 +442,16 @@ class NumberScoring(Scoring):
         errors = answers - labels
         return rmse(errors), mae(errors), r_squared(errors, labels)
 
-    def constant(self, labels: np.ndarray) -> tuple[str, float]:
+    def constant(self, labels: np.ndarray) -> ConstantAnswer:
         """Return the median."""
-        return self.baseline, float(np.median(labels))
+        return ConstantAnswer(self.baseline, "the median", float(np.median(labels)))
 
-    def learners(self) -> tuple[str, Any, Any]:
+    def learners(self) -> ReferenceLearners:
         """Return ridge regression and boosted trees."""
         from sklearn.ensemble import HistGradientBoostingRegressor
         from sklearn.linear_model import Ridge
 
-        return "Ridge", Ridge(), HistGradientBoostingRegressor(random_state=0)
+        return ReferenceLearners("Ridge", Ridge(), HistGradientBoostingRegressor(random_state=0))
 
     def training_words(self, *, size_is_public: bool, certificates_only: bool) -> list[str]:
         """Return votes, the one certificate for numbers."""
@@ -412,7 +459,7 @@ class NumberScoring(Scoring):
         return ["certificate=votes", *members]
 
     def measure_stability(
-        self, model: Model, evidence: Evidence, features: np.ndarray, counted: tuple[str, str]
+        self, model: Model, evidence: Evidence, features: np.ndarray, counted: UnitNames
     ) -> Stability:
         """Return the median width of the intervals that hold for k edits of the training data.
 
@@ -426,8 +473,7 @@ class NumberScoring(Scoring):
         # k may be named in public, because max_k follows from the number of members alone.
         k = max(1, min(MAX_EDITS, certificates.max_k // 4))
         width = float(np.median(certificates.width(k)))
-        singular, plural = counted
-        edits = f"any {k} {plural}" if k > 1 else f"any one {singular}"
+        edits = f"any {k} {counted.plural}" if k > 1 else f"any one {counted.singular}"
         sentence = (
             f"If {edits} were added or removed, half of the answers would stay within an interval "
             f"that is at most {format_number(width)} wide."
@@ -454,16 +500,16 @@ class NumberScoring(Scoring):
         """Return whether an error is lower by more than 8 %."""
         return score < 0.92 * other
 
-    def finding(self, model: float, constant: float, constant_answer: str) -> str:
+    def finding(self, model: float, constant: float, constant_answer: ConstantAnswer) -> str:
         """Return the errors of the model and of the median."""
         return (
-            f"The RMSE of this model is {format_number(model)}. Always answering the median would "
-            f"have an RMSE of {format_number(constant)}."
+            f"The RMSE of this model is {format_number(model)}. Always answering "
+            f"{constant_answer.in_sentence} would have an RMSE of {format_number(constant)}."
         )
 
-    def scale(self, largest: float) -> tuple[float, str]:
-        """Return an axis from 0 that has room for the label of the longest bar."""
-        return 1.25 * largest or 1.0, "RMSE"
+    def axis(self, largest: float) -> ScoreAxis:
+        """Return an axis that has room for the label of the longest bar."""
+        return ScoreAxis(1.25 * largest or 1.0, "RMSE")
 
 
 def scoring_of(target: Target) -> Scoring:

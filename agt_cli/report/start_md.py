@@ -22,7 +22,7 @@ from agt_cli.report.markdown import Markdown, document, escape_markdown, markdow
 from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
 from agt_cli.report.quality import NO_BREAK
 from agt_cli.report.record import RunRecord
-from agt_cli.report.scoring import Estimate, Scores, Scoring, Stability
+from agt_cli.report.scoring import ConstantAnswer, Estimate, Scores, Scoring, Stability
 
 FIGURE = "comparison"
 OURS = "this model"
@@ -44,6 +44,7 @@ class Comparison:
         rows: the number of rows, not used for training, that all of them answered.
         scores: name -> scores, in the order of tables: the model, the reference learners of
             scikit-learn (without privacy), and the constant answer.
+        constant_answer: the constant answer, whose scores have its name.
         private: expected score of released weights within the budget; None: none are possible.
         eps: the total budget that ``private`` is about.
         legend: what a reader needs to know of the scores, in sentences.
@@ -52,6 +53,7 @@ class Comparison:
     scoring: Scoring
     rows: int
     scores: Mapping[str, Scores]
+    constant_answer: ConstantAnswer
     private: float | None
     eps: float
     legend: Sequence[str] = ()
@@ -62,19 +64,14 @@ class Comparison:
         return _known(self.scores[OURS][0])
 
     @property
-    def constant_name(self) -> str:
-        """The name of the constant answer."""
-        return list(self.scores)[-1]
-
-    @property
     def constant(self) -> Estimate:
         """The score of the constant answer."""
-        return _known(self.scores[self.constant_name][0])
+        return _known(self.scores[self.constant_answer.name][0])
 
     @property
     def finding(self) -> str:
         """What the figure shows, in a sentence."""
-        return self.scoring.finding(self.model.value, self.constant.value, self.constant_name)
+        return self.scoring.finding(self.model.value, self.constant.value, self.constant_answer)
 
     @property
     def shortfall(self) -> str:
@@ -84,7 +81,12 @@ class Comparison:
     @property
     def _reference_scores(self) -> dict[str, float]:
         """The first score of each reference learner, by name."""
-        return {name: _known(self.scores[name][0]).value for name in list(self.scores)[1:-1]}
+        others = (OURS, self.constant_answer.name)
+        return {
+            name: _known(scores[0]).value
+            for name, scores in self.scores.items()
+            if name not in others
+        }
 
     @property
     def table(self) -> pd.DataFrame:
@@ -416,7 +418,7 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
     score = scoring.keys[0]
     bars = table[table[score].notna()].iloc[::-1]
     colours = [_colour(str(name), comparison) for name in bars["name"]]
-    end, axis_label = scoring.scale(float(bars[[score, "high"]].max().max()))
+    axis = scoring.axis(float(bars[[score, "high"]].max().max()))
     with saved_figure(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
         axes = figure.subplots()
         heights = range(len(bars))
@@ -426,12 +428,12 @@ def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title:
         for height, (value, high) in enumerate(zip(bars[score], bars["high"], strict=True)):
             right = value if math.isnan(high) else high
             words = scoring.bar_words(value)
-            axes.text(right + 0.01 * end, height, words, va="center", fontsize=9)
+            axes.text(right + 0.01 * axis.end, height, words, va="center", fontsize=9)
         axes.set_yticks(heights, [_bar_label(str(name)) for name in bars["name"]])
-        axes.set_xlim(0, end)
+        axes.set_xlim(0, axis.end)
         if scoring.percent:
             axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_xlabel(f"{axis_label} ({comparison.rows:,} rows)")
+        axes.set_xlabel(f"{axis.label} ({comparison.rows:,} rows)")
         draw_headline(figure, comparison.finding, title)
 
 

@@ -1,15 +1,30 @@
 """Move repeated sentences out of a table, for the terminal and for Markdown."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 MISSING = ("", "-")
 CLAUSE = 24  # characters from which a text that all rows have is moved below the table
 SENTENCE = 32  # characters from which a text that several rows have is moved below the table
 
 
+class TableWithNotes(NamedTuple):
+    """A table, and the notes to be shown below it.
+
+    Attributes:
+        columns: the titles.
+        rows: a cell for each column.
+        notes: the notes.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: list[str]
+
+
 def repeated_text_to_footnotes(
     columns: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
+) -> TableWithNotes:
     """Return a table in which no sentence is repeated.
 
     A column whose cells all have the same sentence is removed. A sentence that several cells of a
@@ -18,9 +33,6 @@ def repeated_text_to_footnotes(
     Args:
         columns: the titles.
         rows: a cell for each column.
-
-    Returns:
-        The titles, the rows, and the notes to be shown below the table.
     """
     remaining = []
     notes = []
@@ -35,9 +47,10 @@ def repeated_text_to_footnotes(
                 marks.setdefault(cell, f"({len(marks) + 1})")
         remaining.append([name, *(marks.get(cell, cell) for cell in cells)])
     if not notes and not marks:
-        return columns, rows, []
+        return TableWithNotes(columns, rows, [])
     titles, *lines = zip(*remaining, strict=True)
-    return titles, lines, [*notes, *(f"{mark} {sentence}" for sentence, mark in marks.items())]
+    marked = [f"{mark} {sentence}" for sentence, mark in marks.items()]
+    return TableWithNotes(titles, lines, [*notes, *marked])
 
 
 def is_number(text: str) -> bool:

@@ -1,7 +1,7 @@
 """report.md of a training run."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agt.certificates.conditions import Condition
 from agt.data.dataset import Dataset
@@ -72,7 +72,7 @@ def train_report(
         quality: of the model, on the test records.
         noise: sentences on weights that were trained with noise, and on later removals.
     """
-    kind, description = _describe_training(record, dataset, relation, certificate)
+    described = _describe_training(record, dataset, relation, certificate)
     advice: list[str] = []
     if dataset.target.numeric is None:  # numbers have intervals, and no stable distances
         advice = caution_advice(record.config["training"])
@@ -83,10 +83,10 @@ def train_report(
         title = "## Removing records later" if certificate.own_erasure else "## The noisy weights"
         notes += [title, noise]
     return document(
-        f"# Trained {kind}: {escape_markdown(dataset.name)}",
+        f"# Trained {described.model}: {escape_markdown(dataset.name)}",
         *report_headline(quality, len(dataset.train), relation, conditions),
         escape_markdown(quality.explanation),
-        description,
+        described.reach_of_k,
         *advice,
         *certified_section(relation, dataset.target.numeric is not None),
         *quality.section(),
@@ -99,25 +99,37 @@ def train_report(
     )
 
 
-_TRAINING_SENTENCES: dict[BoundedQuantity | Literal["numbers"], tuple[str, str]] = {
-    "each parameter": (
+class TrainingWords(NamedTuple):
+    """A training in words.
+
+    Attributes:
+        model: what was trained, as a phrase.
+        reach_of_k: how far a k reaches in it, in sentences.
+    """
+
+    model: str
+    reach_of_k: str
+
+
+_TRAINING_SENTENCES: dict[BoundedQuantity | Literal["numbers"], TrainingWords] = {
+    "each parameter": TrainingWords(
         "with bounds",
         "The model was trained on {count:,} records, with bounds on each parameter for k up "
         "to {k_max}.",
     ),
-    "vote counts": (
+    "vote counts": TrainingWords(
         "by votes",
         "The model was trained on {count:,} records, each of which is in one of {members} "
         "shards. Each shard has a small model of its own. {counted} All constants are in "
         "`votes.json`.",
     ),
-    "numbers": (
+    "numbers": TrainingWords(
         "an ensemble that answers with a median",
         "The model was trained on {count:,} records, each of which is in one of {members} "
         "shards. Each shard has a small model of its own, and the answer is the median of their "
         "numbers. All constants are in `votes.json`.",
     ),
-    "norm": (
+    "norm": TrainingWords(
         "a linear head",
         "The model was trained on {count:,} records. Raising k by one moves the parameters by "
         "at most {moved_by_one_k:.4g} in norm, whatever the data are. The stable distances "
@@ -125,7 +137,7 @@ _TRAINING_SENTENCES: dict[BoundedQuantity | Literal["numbers"], tuple[str, str]]
         "closed form. All constants are in `stability.json`.",
     ),
 }
-"""What a certificate bounds, or "numbers" -> (short name of the training, its description)."""
+"""What a certificate bounds, or that it answers with numbers -> the training, with placeholders."""
 _FLIPS_COUNTED = (
     "Stable distances come from exact counts: how many labels must change before a member "
     "changes its answer, and how many members must change theirs before the vote changes."
@@ -138,12 +150,13 @@ _VOTES_COUNTED = (
 
 def _describe_training(
     record: RunRecord, dataset: Dataset, relation: RelationConfig, certificate: CertificateKind
-) -> tuple[str, str]:
-    """Return a short name of the kind of training, and sentences that describe it."""
+) -> TrainingWords:
+    """Return the training of a record in words."""
     counts_flips = RELATIONS[relation.name].counts_label_flips
     counted = _FLIPS_COUNTED if counts_flips else _VOTES_COUNTED
     answers_with_numbers = dataset.target.numeric is not None
-    kind, description = _TRAINING_SENTENCES[
-        "numbers" if answers_with_numbers else certificate.bounded
-    ]
-    return kind, description.format(count=len(dataset.train), counted=counted, **record.metrics)
+    template = _TRAINING_SENTENCES["numbers" if answers_with_numbers else certificate.bounded]
+    reach_of_k = template.reach_of_k.format(
+        count=len(dataset.train), counted=counted, **record.metrics
+    )
+    return TrainingWords(template.model, reach_of_k)

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 
 import yaml  # type: ignore[import-untyped]
@@ -97,36 +98,60 @@ FORMATS = (
 )
 
 
+@dataclass(frozen=True)
+class PublicSize:
+    """A number of rows that the owner of a table declared public.
+
+    Attributes:
+        rows: the number of rows of the whole table, test rows included.
+        is_proposed: whether it is the exact number as agt rounded it.
+    """
+
+    rows: int
+    is_proposed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declarations:
+    """What the owner of a table declared about it.
+
+    Attributes:
+        not_public: the names in ``from_data`` that were not declared public.
+        size: the public size of the table; None: none was declared.
+        unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
+        has_permanent_ids: whether ids were declared to be permanent, if a column has ids.
+        each_row_is_a_person: whether it was declared, by naming no column of ids, that each row is
+            another person.
+    """
+
+    not_public: Iterable[str]
+    size: PublicSize | None = None
+    unit_rows: int | None = None
+    has_permanent_ids: bool = False
+    each_row_is_a_person: bool = False
+
+
 def dataset_yaml(
-    inspection: Inspection,
-    name: str,
-    undeclared: Iterable[str] | None = None,
-    table_rows: int | None = None,
-    unit_rows: int | None = None,
-    id_permanent: bool = False,
-    id_is_answered: bool = False,
-    size_is_proposed: bool = False,
+    inspection: Inspection, name: str, declarations: Declarations | None = None
 ) -> str:
     """Return the text of a dataset file.
 
     Names and values are quoted so that YAML reads them as they are in the table.
 
     Args:
-        undeclared: the names in ``from_data`` that are not declared public; None: all of them.
-        table_rows: the number of rows of the whole table that is declared public; None: none is.
-        unit_rows: the public cap on the rows of one unit; None: each row is a separate unit.
-        id_permanent: True: ids that look like row numbers were declared to be permanent.
-        id_is_answered: True: it was declared, by naming no id, that each row is another person.
-        size_is_proposed: True: ``table_rows`` is the number of rows as agt rounded it.
+        inspection: what the table holds.
+        name: the name of the dataset.
+        declarations: what the owner declared; None: nothing, so nothing is public.
 
     Raises:
         ConfigError: there is no feature, or a class that a configuration cannot hold.
     """
     _check_writable(inspection)
-    has_declarations = undeclared is not None
-    read_off = from_data(inspection)
-    not_public = read_off if undeclared is None else undeclared
-    proposed = (*read_off, DECLARED_SIZE) if size_is_proposed else read_off
+    proposed = from_data(inspection)
+    if declarations is None:
+        declarations = Declarations(not_public=proposed)
+    if declarations.size is not None and declarations.size.is_proposed:
+        proposed = (*proposed, DECLARED_SIZE)
     lines = [
         *FILE_HEADER.format(file=visible(inspection.path.name)).splitlines(),
         "defaults:\n  - table\n  - _self_",
@@ -136,11 +161,11 @@ def dataset_yaml(
         f"label: {_scalar(str(inspection.label))}",
         *_target_lines(inspection),
         *([f"missing_label: drop    # {MISSING_LABEL}"] if inspection.unlabelled else []),
-        *_id_lines(inspection, has_declarations, unit_rows, id_permanent, id_is_answered),
-        _size_line(table_rows),
+        *_id_lines(inspection, declarations),
+        _size_line(declarations.size),
         *_feature_lines(inspection),
         *_format_lines(inspection),
-        f"from_data: {_yaml_list(not_public)}",
+        f"from_data: {_yaml_list(declarations.not_public)}",
         f"proposed_from_rows: {_yaml_list(proposed)}",
     ]
     if inspection.left_out:
@@ -150,16 +175,12 @@ def dataset_yaml(
     return "\n".join(lines) + "\n"
 
 
-def _size_line(table_rows: int | None) -> str:
-    """Return the line of a dataset file that declares a size.
-
-    Args:
-        table_rows: the number of rows of the whole table that is declared public; None: none is.
-    """
-    if table_rows is None:
+def _size_line(size: PublicSize | None) -> str:
+    """Return the line of a dataset file that declares a size; None: no size is declared."""
+    if size is None:
         return f"declared_size: null    # {SIZE}"
-    remark = SIZE_OF_TABLE.format(rows=table_rows)
-    return f"declared_size: {training_rows(table_rows)}    # {remark}"
+    remark = SIZE_OF_TABLE.format(rows=size.rows)
+    return f"declared_size: {training_rows(size.rows)}    # {remark}"
 
 
 def _feature_lines(inspection: Inspection) -> list[str]:
@@ -252,19 +273,8 @@ def _csv_lines(form: CsvFormat | None) -> list[str]:
     return [f"csv: {{{', '.join(cells)}}}"]
 
 
-def _id_lines(
-    inspection: Inspection,
-    has_declarations: bool,
-    unit_rows: int | None,
-    id_permanent: bool,
-    id_is_answered: bool,
-) -> list[str]:
-    """Return the lines of a dataset file that say what names records and people.
-
-    Args:
-        has_declarations: True: the owner answered which values are public. Other arguments: as in
-            ``dataset_yaml``.
-    """
+def _id_lines(inspection: Inspection, declarations: Declarations) -> list[str]:
+    """Return the lines of a dataset file that say what names records and people."""
     names = inspection.identifying_columns
     if inspection.id is not None:
         id = (
@@ -273,18 +283,18 @@ def _id_lines(
         )
     elif inspection.unit is not None:
         id = f"null # {NO_ID_BUT_UNIT}"
-    elif id_is_answered:
+    elif declarations.each_row_is_a_person:
         id = f"null # {EACH_ROW_A_PERSON}"
     else:
         id = f"null # {NO_ID}"
     lines = [f"id: {id}"]
-    looks_like_row_numbers = any(column.resembles_row_numbers for column in names)
-    if names and (id_permanent or (has_declarations and not looks_like_row_numbers)):
+    if names and declarations.has_permanent_ids:
         lines.append(f"id_permanent: true    # declared by this line: {PERMANENT}")
     if any(column.mixed for column in names):
         lines.append(f"id_as_text: true    # {MIXED}")
     if inspection.unit is not None:
-        lines += [f"unit: {_scalar(inspection.unit)}", f"unit_rows: {unit_rows}    # {ROWS}"]
+        lines.append(f"unit: {_scalar(inspection.unit)}")
+        lines.append(f"unit_rows: {declarations.unit_rows}    # {ROWS}")
     return lines
 
 
@@ -341,7 +351,7 @@ def describe_proposal(column: Column, inspection: Inspection, *, id_permanent: b
     """Return a short text on the settings that are proposed for a column.
 
     Args:
-        id_permanent: True: ids that look like row numbers were declared to be permanent.
+        id_permanent: whether ids that look like row numbers were declared to be permanent.
     """
     if column.name == inspection.unit:
         return "the id of the person to whom each record belongs"

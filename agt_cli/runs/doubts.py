@@ -58,7 +58,7 @@ _SENTENCES: dict[DataWarningCode, str] = {
     ),
     "may_be_codes": (
         "agt treats {values} as ordered numbers, although there are only a few different whole "
-        "numbers: name those that are codes without an order, as in codes=[{reason}]"
+        "numbers: name those that are codes without an order, as in codes=[{names}]"
     ),
     "may_mean_missing": (
         "column '{column}' has {values} in {rows}, far from all other numbers: if {values} means "
@@ -102,13 +102,14 @@ _SENTENCES: dict[DataWarningCode, str] = {
         "clipped to the nearer end: give the range that labels really can have"
     ),
     "label_missing": (
-        "the label '{column}' has no value in {rows} (the first is {values}). To leave these rows "
-        "out, give missing_label=drop; otherwise fill in their labels, because training refuses "
-        "rows without a label"
+        "the label '{column}' has no value in {rows} (the first is {first_row}). To leave these "
+        "rows out, give missing_label=drop; otherwise fill in their labels, because training "
+        "refuses rows without a label"
     ),
     "rows_nearly_empty": (
         "{rows} of the file have a value in at most a quarter of the columns (the first is "
-        "{values}): remove from the file what is no record, such as totals, notes and blank lines"
+        "{first_row}): remove from the file what is no record, such as totals, notes and blank "
+        "lines"
     ),
     "label_masked": (
         "the label '{column}' is {values} in {rows}: if {values} means that the label is not "
@@ -130,11 +131,8 @@ _UNQUOTED_CODES: frozenset[DataWarningCode] = frozenset(
     (
         "names_may_be_a_record",
         "number_as_classes",
-        "label_written_otherwise",
         "label_outside_range",
-        "label_missing",
         "outside_declared_range",
-        "rows_nearly_empty",
     )
 )
 """Warnings whose values are shown without quotation marks."""
@@ -176,18 +174,27 @@ class DataWarning:
     Attributes:
         code: what it is.
         column: where it is; empty: it is about the whole file.
-        values: what shows it: words of the file, or a reason.
+        values: the words of the file that show it.
         rows: how many rows, or different values, it is about.
+        reason: a clause that says why, or what to give; empty: the code says it.
+        first_row: where the first of the rows is, in words; empty: the sentence does not say it.
     """
 
     code: DataWarningCode
     column: str = ""
     values: tuple[str, ...] = ()
     rows: int = 0
+    reason: str = ""
+    first_row: str = ""
 
     @property
     def sentence(self) -> str:
         """The warning as a sentence: what may be wrong, and what to do."""
+        return f"{self.clause}."
+
+    @property
+    def clause(self) -> str:
+        """The warning as ``sentence`` has it, without its full stop."""
         values = " and ".join(map(repr, self.values))
         if self.code in _UNQUOTED_CODES:
             values = ", ".join(self.values)
@@ -196,23 +203,18 @@ class DataWarning:
                 " and ".join(map(repr, group)) for group in groups_of_similar_words(self.values)
             )
             values = few(groups, MAX_SHOWN_GROUPS, "; ")
-        reason = " ".join(self.values)
-        if self.code == "may_be_codes":
-            reason = ",".join(self.values)
-        if self.code == "points_may_be_thousands":
-            values = repr(self.values[0])
-            reason = self.values[1]
         rows = counted(self.rows, "row")
         template = _SENTENCES[self.code]
-        sentence = template.format(
+        return template.format(
             column=self.column,
             values=values,
-            reason=reason,
+            names=",".join(self.values),
+            reason=self.reason,
+            first_row=self.first_row,
             rows=rows,
             distinct=self.rows,
             example=f"t[{self.column!r}] = t[{self.column!r}].str.strip(' .').str.lower()",
         )
-        return f"{sentence}."
 
 
 def groups_of_similar_words(words: Iterable[str]) -> list[tuple[str, ...]]:

@@ -62,7 +62,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.finished import Run
 from agt_cli.report.number_quality import evaluate_numbers
 from agt_cli.report.quality import ModelQuality
-from agt_cli.report.quality_md import evaluate_answers, write_quality
+from agt_cli.report.quality_md import ModelAnswers, evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
 from agt_cli.training_checks import (
@@ -711,28 +711,22 @@ def _evaluate(model: Model, prepared: Prepared, constant_remedy: str) -> ModelQu
         prediction = votes.predict(test.features)
         train = prepared.dataset.train
         return evaluate_numbers(votes, "test records", test, test.labels, prediction, train)
-    distance = None
-    margins = None
     if model.instant:
         certificates = model.certify(test.features)
-        # The labels are those of ``model.predict``, which need not be made again.
-        prediction = certificates.prediction
-        certified_counts: CertifiedCounts | None = CertifiedCounts.from_certificates(
-            certificates, model.problem.settings
+        answers = ModelAnswers(
+            # The labels are those of ``model.predict``, which need not be made again.
+            prediction=certificates.prediction,
+            distance=certificates.stable_distance,
+            certified_counts=CertifiedCounts.from_certificates(
+                certificates, model.problem.settings
+            ),
+            margins=model.certified_margins(test.features, certificates),
         )
-        distance = certificates.stable_distance
-        margins = model.certified_margins(test.features, certificates)
     else:
-        prediction = model.predict(test.features)
-        certified_counts = count_certified(model, sample_records(test))
+        answers = ModelAnswers(
+            prediction=model.predict(test.features),
+            certified_counts=count_certified(model, sample_records(test)),
+        )
     return evaluate_answers(
-        model,
-        test,
-        "test records",
-        test.labels,
-        prediction,
-        distance,
-        certified_counts,
-        constant_remedy=constant_remedy,
-        margins=margins,
+        model, test, "test records", test.labels, answers, constant_remedy=constant_remedy
     )

@@ -77,9 +77,9 @@ def _column_warnings(
     """
     yield from value_warnings(column.name, column.categorical)
     if column.kind == "unreadable" or (column.kind == "date" and not column.numeric):
-        yield DataWarning("left_out", column.name, (column.remark,))
+        yield DataWarning("left_out", column.name, reason=column.remark)
     elif column.categorical and column.remark:
-        yield DataWarning("taken_as_words", column.name, (column.remark,))
+        yield DataWarning("taken_as_words", column.name, reason=column.remark)
     reading = tuple(_reading_warnings(form, values))
     yield from reading
     # A number that may mean that a value is missing is mostly an outlier, and is named as that.
@@ -109,13 +109,13 @@ def _row_warnings(
         unlabelled = np.flatnonzero(~has_value[label])
         if len(unlabelled):
             location = columns.row(int(unlabelled[0]))
-            yield DataWarning("label_missing", label, (location,), len(unlabelled))
+            yield DataWarning("label_missing", label, rows=len(unlabelled), first_row=location)
     values_in_row = np.sum([*has_value.values()], axis=0)
     nearly_empty = np.flatnonzero(values_in_row <= len(has_value) / 4)
     is_exception = len(nearly_empty) <= MAX_EXCEPTIONS * len(values_in_row)
     if len(nearly_empty) and is_exception:
         location = columns.row(int(nearly_empty[0]))
-        yield DataWarning("rows_nearly_empty", values=(location,), rows=len(nearly_empty))
+        yield DataWarning("rows_nearly_empty", rows=len(nearly_empty), first_row=location)
 
 
 def _label_warnings(
@@ -136,7 +136,10 @@ def _label_warnings(
         may_be_a_quantity = inspection.may_be_numbers and not inspection.needs_target and not remedy
         if remedy and len(values.distinct) >= MIN_QUANTITY_NUMBERS:
             yield DataWarning(
-                "label_written_otherwise", values.name, (remedy,), len(values.distinct)
+                "label_written_otherwise",
+                values.name,
+                rows=len(values.distinct),
+                reason=remedy,
             )
         yield from class_warnings(
             values.name, values.sorted_counts(), may_be_numbers=may_be_a_quantity
@@ -153,7 +156,7 @@ def _reading_warnings(form: CsvFormat | None, values: ColumnValues) -> Iterator[
     texts = values.distinct.to_pylist() if values.is_text else []
     if setting := _thousands_setting(form, values):
         example = next(word for word in texts if "." in word)
-        yield DataWarning("points_may_be_thousands", values.name, (example, setting))
+        yield DataWarning("points_may_be_thousands", values.name, (example,), reason=setting)
     if values.is_text and values.is_numeric and not values.is_date:
         yield from sentinel_warnings(values.name, texts, values.numbers, values.counts)
 

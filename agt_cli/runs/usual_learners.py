@@ -110,11 +110,11 @@ def _train_and_score(
     training_records = train.take(np.arange(min(len(train), max_records)))
     if not len(test) or len(np.unique(training_records.labels)) < 2:
         return {}
-    linear_name, linear, boosting = scoring.learners()
-    learners = {linear_name: make_pipeline(StandardScaler(), linear)}
+    reference = scoring.learners()
+    learners = {reference.linear_name: make_pipeline(StandardScaler(), reference.linear)}
     if make_tree_features is not None:
         preparing = make_tree_features()
-        learners["boosting"] = make_pipeline(preparing or "passthrough", boosting)
+        learners["boosting"] = make_pipeline(preparing or "passthrough", reference.boosting)
     features, queries = (_flat(records.features) for records in (training_records, test))
     scores = {}
     # Threads of boosting wait actively for one another: on a busy machine, two take twenty times as

@@ -34,7 +34,7 @@ def compare(
         planned: what could be released of the model.
         eps: the total budget that it was planned with.
     """
-    constant_name, constant = scoring.constant(test.labels)
+    constant_answer = scoring.constant(test.labels)
     private = None
     weights = weights_release(planned)
     held = all(condition.held for condition in model.conditions)
@@ -44,12 +44,15 @@ def compare(
     scores = {
         OURS: scoring.scores(model.predict(test.features), test.labels),
         **reference_scores,
-        constant_name: scoring.scores(np.full_like(test.labels, constant), test.labels),
+        constant_answer.name: scoring.scores(
+            np.full_like(test.labels, constant_answer.value), test.labels
+        ),
     }
     return Comparison(
         scoring=scoring,
         rows=len(test),
         scores=scores,
+        constant_answer=constant_answer,
         private=private,
         eps=eps,
         legend=[legend] if legend else [],

@@ -15,6 +15,8 @@ from agt.store.atomic import write_atomic
 from agt_cli.report.console import Console
 from agt_cli.report.scoring import scoring_of
 from agt_cli.runs.dataset_file import (
+    Declarations,
+    PublicSize,
     content_of,
     dataset_yaml,
     from_data,
@@ -93,16 +95,18 @@ def _text_by_answers(settings: StartSettings, inspection: Inspection) -> str:
     declared = {column.name for column in inspection.features if group_of(column) not in private}
     if "classes" not in private:
         declared.add(CLASSES)
-    return dataset_yaml(
-        inspection,
-        settings.dataset,
-        undeclared=[name for name in from_data(inspection) if name not in declared],
-        table_rows=settings.table_rows(inspection),
+    size = None
+    rows = settings.table_rows(inspection)
+    if rows is not None:
+        size = PublicSize(rows, is_proposed=settings.proposed_size(inspection) is not None)
+    declarations = Declarations(
+        not_public=[name for name in from_data(inspection) if name not in declared],
+        size=size,
         unit_rows=settings.unit_rows,
-        id_permanent=settings.id_permanent is True,
-        id_is_answered=settings.id == NONE,
-        size_is_proposed=settings.proposed_size(inspection) is not None,
+        has_permanent_ids=settings.declares_permanent_ids(inspection),
+        each_row_is_a_person=settings.id == NONE,
     )
+    return dataset_yaml(inspection, settings.dataset, declarations)
 
 
 def _read_existing(settings: StartSettings) -> Mapping[str, Any]:

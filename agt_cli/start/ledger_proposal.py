@@ -70,15 +70,17 @@ class LedgerProposal:
         """
         run = open_run(folder, "train")
         people = people_of_run(run)
-        holding, errors = ledgers_of(people)
-        if errors and not holding:
+        ledgers = ledgers_of(people)
+        if ledgers.errors and not ledgers.holding:
             # Any of these files may be the ledger of these people. Beside a ledger that counts
             # them, it is checked below, because its owner may have declared that it does not.
-            return cls(sentences=tuple(f"No release can be counted: {error}." for error in errors))
-        if not holding:
+            return cls(
+                sentences=tuple(f"No release can be counted: {error}." for error in ledgers.errors)
+            )
+        if not ledgers.holding:
             return cls(eps=eps)
         # A ledger that admitted the same data or file comes before one with the same names.
-        name, match = min(holding.items(), key=lambda item: item[1].by_names)
+        name, match = min(ledgers.holding.items(), key=lambda item: item[1].by_names)
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
             with Ledger.open(require_ledger(name), second_head(), writing=False) as ledger:

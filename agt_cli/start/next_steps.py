@@ -92,7 +92,7 @@ class NextSteps:
                 scoring,
                 ledger.eps or settings.planned_eps,
                 unmet=unmet,
-                unit_name=settings.unit_names[1],
+                unit_name=settings.unit_names.plural,
                 measures_first=measures_first,
             ),
             proposed=proposed,
@@ -124,7 +124,7 @@ def publishing_commands(
     """
     name = ledger.name or free_ledger_name(settings.dataset)
     if not ledger.name:
-        unit = f"one {settings.unit_names[0]}"
+        unit = f"one {settings.unit_names.singular}"
         first = [ledger.opening(name, folder, settings.delta, unit)]
     else:
         first = [] if ledger.admitted else ledger.admission(folder)
@@ -168,7 +168,7 @@ def measuring_commands(
     elif ledger.declares_others:
         # Without a ledger of their own, every command would ask whose people these are.
         name = free_ledger_name(settings.dataset)
-        unit = f"one {settings.unit_names[0]}"
+        unit = f"one {settings.unit_names.singular}"
         before = [ledger.opening(name, folder, settings.delta, unit)]
         after = [f"agt {admission_command(name, 'latest', unit)} another_population=ANSWER"]
     if name:

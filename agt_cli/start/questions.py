@@ -140,7 +140,7 @@ def _missing_label_question(inspection: Inspection) -> Question:
     column = inspection.label_column
     missing = 0 if column is None else column.missing
     name = "" if column is None else column.name
-    rows = [doubt.values[0] for doubt in inspection.warnings if doubt.code == "label_missing"]
+    rows = [doubt.first_row for doubt in inspection.warnings if doubt.code == "label_missing"]
     first = f" (the first is {rows[0]})" if rows else ""
     return Question(
         f"'{name}' has no value in {missing:,} of {inspection.rows:,} rows{first}. Leave out every "

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from agt.errors import ConfigError
 from agt.settings import schema, validate
+from agt_cli.report.scoring import UnitNames
 from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.inspection import Inspection
@@ -79,19 +80,27 @@ class StartSettings(StartAnswers, InspectSettings):
         """The column whose ids are declared to name the same person permanently; None: none is."""
         return None if self.id == NONE else self.id
 
+    def declares_permanent_ids(self, inspection: Inspection) -> bool:
+        """Return whether ids are declared to be permanent, if a column has ids.
+
+        To name the column declares it, unless its ids look like row numbers: then ``id_permanent``
+        must say so.
+        """
+        return self.id_permanent is True or not inspection.row_number_ids
+
     @property
     def planned_eps(self) -> float:
         """The total privacy budget to plan with; 1 where nothing is to be published."""
         return self.eps or 1.0
 
     @property
-    def unit_names(self) -> tuple[str, str]:
-        """The name of what certificates count, in the singular and in the plural.
+    def unit_names(self) -> UnitNames:
+        """The name of what certificates count.
 
         It is a person if a column names people, and also with ``id=none``, which declares that
         each row is another person.
         """
-        return ("row", "rows") if self.id is None else ("person", "people")
+        return UnitNames("row", "rows") if self.id is None else UnitNames("person", "people")
 
     @property
     def groups(self) -> list[str]:
@@ -186,7 +195,7 @@ class StartSettings(StartAnswers, InspectSettings):
             return
         for doubt in inspection.warnings:
             if doubt.code == "label_missing":
-                raise ConfigError(f"missing_label=error: {doubt.sentence.removesuffix('.')}")
+                raise ConfigError(f"missing_label=error: {doubt.clause}")
 
     def line(self, path: Path, placeholders: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return the command line ``agt start`` with these answers.

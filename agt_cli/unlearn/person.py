@@ -70,6 +70,28 @@ class PersonAnswers:
         return np.flatnonzero(self.influence.outcomes == Outcome.CHANGED)
 
 
+@dataclass(frozen=True)
+class _RecordNames:
+    """By which ids the data of a run names its records.
+
+    Attributes:
+        are_units: whether these are the ids of units, not of single records.
+        train: [n] the id of each training record.
+        test: [m] the id of each test record.
+    """
+
+    are_units: bool
+    train: np.ndarray
+    test: np.ndarray
+
+    @classmethod
+    def from_dataset(cls, dataset: Dataset) -> "_RecordNames":
+        """Return the ids of units if the data names units; else those of records."""
+        if dataset.train.units_named:
+            return cls(True, dataset.train.units, dataset.test.units)
+        return cls(False, dataset.train.ids, dataset.test.ids)
+
+
 def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, ...]:
     """Find the records of people in the data of a run, each id once.
 
@@ -79,29 +101,57 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
 
     Raises:
         ConfigError: ids that no record has, which the message all names; a whole number that
-            several ids could mean; or records that are public, which no method removes.
+            several ids could mean; or records that cannot be left out.
     """
-    dataset = opened.dataset
-    train = dataset.train
-    test = dataset.test
-    by_unit = train.units_named
-    train_names = train.units if by_unit else train.ids
-    test_names = test.units if by_unit else test.ids
+    train = opened.dataset.train
+    record_names = _RecordNames.from_dataset(opened.dataset)
+    all_ids = {*record_names.train.tolist(), *record_names.test.tolist()}
     for name in names:
         if isinstance(name, int):
-            _check_one_meaning(name, {*train_names.tolist(), *test_names.tolist()})
+            _check_one_meaning(name, all_ids)
     people = []
     for name in dict.fromkeys(map(str, names)):
-        rows = np.flatnonzero(train_names == name)
-        people.append(Person(name, rows, int((test_names == name).sum())))
+        rows = np.flatnonzero(record_names.train == name)
+        people.append(Person(name, rows, int((record_names.test == name).sum())))
+    _check_known(people, names, record_names.are_units)
+    _check_removable(people, names, opened)
+    if record_names.are_units:
+        return tuple(people)
+    copies = copy_groups(opened.trained.settings.source, train)
+    return tuple(replace(person, rows=_last_copies(person.rows, copies)) for person in people)
+
+
+def _check_known(people: Sequence[Person], names: Sequence[str | int], are_units: bool) -> None:
+    """Raise ConfigError if some people have no records, neither for training nor for tests.
+
+    Args:
+        people: what was found of each.
+        names: the ids, as they were given.
+        are_units: whether ids are those of units, not of single records.
+    """
     unknown = [person.name for person in people if not len(person.rows) and not person.tested]
     if unknown:
-        unit_name = "person (dataset.unit)" if by_unit else "record (dataset.id)"
+        unit_name = "person (dataset.unit)" if are_units else "record (dataset.id)"
         raise ConfigError(
             f"person={_as_typed(names)}: no {unit_name} of the run's data has the id "
             f"{', '.join(unknown)}: write ids as in the data"
         )
-    public = [person.name for person in people if train.public[person.rows].any()]
+
+
+def _check_removable(
+    people: Sequence[Person], names: Sequence[str | int], opened: OpenedRun
+) -> None:
+    """Raise ConfigError if records of some people cannot be left out.
+
+    These are public records, and test records that the features were computed from.
+
+    Args:
+        people: what was found of each.
+        names: the ids, as they were given.
+        opened: the run, with its training records.
+    """
+    is_public = opened.dataset.train.public
+    public = [person.name for person in people if is_public[person.rows].any()]
     if public:
         raise ConfigError(
             f"person={_as_typed(names)}: records of {', '.join(public)} are marked public "
@@ -114,10 +164,6 @@ def find_people(names: Sequence[str | int], opened: OpenedRun) -> tuple[Person, 
             f"(certificate.features.public=test), among them those of {', '.join(of_test)}. agt "
             "cannot compute features without these records: leave these ids out of person=..."
         )
-    if by_unit:
-        return tuple(people)
-    copies = copy_groups(opened.trained.settings.source, train)
-    return tuple(replace(person, rows=_last_copies(person.rows, copies)) for person in people)
 
 
 def _check_one_meaning(number: int, ids: Collection[str]) -> None:
@@ -183,26 +229,10 @@ def compare_people(
         CheckError: training again with everybody's records gives other answers, or without a
             person's records there are other classes.
     """
-    finished = opened.trained.finished
-    settings = opened.trained.settings
-    if current_team.get() is not None:
-        raise ConfigError(
-            f"person={_as_typed(names)}: this comparison cannot be divided among several "
-            "processes: start the command without torchrun"
-        )
-    if opened.pending_erasures.units:
-        raise ConfigError(
-            f"person={_as_typed(names)}: erasure requests are pending in this run, so its model "
-            "still depends on records that its data no longer contain. First carry the requests "
-            f"out with agt unlearn run={finished.folder}"
-        )
-    if settings.noise is not None or settings.certificate.noise == "drawn":
-        raise ConfigError(
-            f"person={_as_typed(names)}: the training of this run drew noise, and training again "
-            "draws other noise, so answers with and without a person cannot be compared: use a "
-            "run that was trained without noise"
-        )
+    _check_comparable(names, opened)
     people = find_people(names, opened)
+    settings = opened.trained.settings
+    finished = opened.trained.finished
     stored = opened.stored.problem
     again = replace(from_the_start(finished, settings), choices=stored.settings.choices)
     problem = replace(stored, settings=again)
@@ -225,6 +255,33 @@ def compare_people(
             lambda done, of: report(done, of, done, of),
         )
     return tuple(map(PersonAnswers, people, influences))
+
+
+def _check_comparable(names: Sequence[str | int], opened: OpenedRun) -> None:
+    """Raise ConfigError if answers of a run cannot be compared with those without some people.
+
+    Args:
+        names: the ids of the people, as they were given.
+        opened: the run, with its training records.
+    """
+    settings = opened.trained.settings
+    if current_team.get() is not None:
+        raise ConfigError(
+            f"person={_as_typed(names)}: this comparison cannot be divided among several "
+            "processes: start the command without torchrun"
+        )
+    if opened.pending_erasures.units:
+        raise ConfigError(
+            f"person={_as_typed(names)}: erasure requests are pending in this run, so its model "
+            "still depends on records that its data no longer contain. First carry the requests "
+            f"out with agt unlearn run={opened.trained.finished.folder}"
+        )
+    if settings.noise is not None or settings.certificate.noise == "drawn":
+        raise ConfigError(
+            f"person={_as_typed(names)}: the training of this run drew noise, and training again "
+            "draws other noise, so answers with and without a person cannot be compared: use a "
+            "run that was trained without noise"
+        )
 
 
 def _constants_are_public(

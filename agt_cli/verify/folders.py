@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,7 +52,8 @@ from agt_cli.verify.comparison import check_match, first_difference, mismatch
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
-LEFT_OVER = (LOCK_FILE, STATE_LOCK, f"{CHECKPOINTS}/", f"{NEXT_STATE_FOLDER}/", f"{COMMIT_FOLDER}/")
+TEMPORARY_FILES = (LOCK_FILE, STATE_LOCK)
+TEMPORARY_FOLDERS = (f"{CHECKPOINTS}/", f"{NEXT_STATE_FOLDER}/", f"{COMMIT_FOLDER}/")
 # metrics of conditions that records of versions up to 0.10 do not have
 COUNTS_SINCE_0_11 = {"conditions_proved", "conditions_not_met"}
 # of a folder
@@ -112,6 +113,27 @@ def inventory(folder: Path) -> dict[str, str]:
                 "writes so many: give the folder of one run"
             )
     return kind_by_path
+
+
+class RunTimes(NamedTuple):
+    """When a run began and ended, in the form of status.json."""
+
+    began: str
+    ended: str
+
+
+class RecordedSource(NamedTuple):
+    """A folder that another one was made from, as that one records it.
+
+    Attributes:
+        name: what it is, in words.
+        path: where it was.
+        digest: its digest; None: none was recorded.
+    """
+
+    name: str
+    path: Path
+    digest: str | None
 
 
 @dataclass(frozen=True)
@@ -200,7 +222,7 @@ class Record(Run):
         temporary = []
         unlisted = []
         for name in extra:
-            if name in LEFT_OVER[:2] or name.startswith(LEFT_OVER[2:]):
+            if name in TEMPORARY_FILES or name.startswith(TEMPORARY_FOLDERS):
                 temporary.append(name)
             else:
                 kind = kind_by_path[name]
@@ -348,9 +370,10 @@ class Record(Run):
         return self.config.get("ledger") or self.environment.get("ledger")
 
     @property
-    def times(self) -> tuple[str, str]:
+    def times(self) -> RunTimes:
         """When the run began and ended, by status.json, to the second."""
-        return str(self.status.get("started"))[:19], str(self.status.get("ended"))[:19]
+        began = str(self.status.get("started"))[:19]
+        return RunTimes(began, ended=str(self.status.get("ended"))[:19])
 
     def was_running_at(self, time: str) -> bool:
         """Return whether a time, in the form of status.json, is within those of the run."""
@@ -429,11 +452,8 @@ class Record(Run):
             recorded = {key: self.metrics.get(key) for key in numbers}
             check_match("metrics.json", recorded, name, numbers)
 
-    def sources(self) -> Iterator[tuple[str, Path, str | None]]:
-        """Yield the folders that this one was made from, each as (kind, path, digest).
-
-        The kind is "training run" or "released weights". A digest of None means that none was
-        recorded.
+    def sources(self) -> Iterator[RecordedSource]:
+        """Yield the folders that this one was made from.
 
         Raises:
             Broken: a recorded path is not text.
@@ -451,7 +471,8 @@ class Record(Run):
                     "not text"
                 )
             if place is not None:
-                yield name, Path(place), None if digest is None else read_digest(str(digest))
+                known_digest = None if digest is None else read_digest(str(digest))
+                yield RecordedSource(name, Path(place), known_digest)
 
 
 def condition_counts_sentence(conditions: Sequence[Condition]) -> str:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from agt.models.portable import COMMAND as RELEASE
 from agt.store.manifest import MANIFEST_FILE, Manifest, unseal_manifest
@@ -83,24 +84,44 @@ ITEM_NAMES = {
 }
 # (command whose records are checked, or empty for all; the check's name; the check). The order is
 # that of the findings. A check returns a sentence that says what holds, or None (``Record.look``).
-OWN_CHECKS: tuple[tuple[str, str, Callable[[Record], str | None]], ...] = (
-    ("", "env.json", check_environment),
-    ("", "quality", check_quality),
-    ("train", "budget", check_noise),
-    ("train", "removal budget", check_budget),
-    ("train", "state", check_state),
-    ("train", "key", check_key),
-    ("train", "records", check_record_count),
-    ("train", "request log", check_requests),
-    ("train", "shards", check_shards),
+
+
+class RecordCheck(NamedTuple):
+    """A check of the records of some commands.
+
+    Attributes:
+        command: whose records are checked; None: those of every command.
+        name: the name of what is checked, in findings.
+        check: carries it out.
+    """
+
+    command: str | None
+    name: str
+    check: Callable[..., str | None]
+
+    def applies_to(self, record: Record) -> bool:
+        """Return whether a record is checked."""
+        return self.command in (None, record.command)
+
+
+OWN_CHECKS = (
+    RecordCheck(None, "env.json", check_environment),
+    RecordCheck(None, "quality", check_quality),
+    RecordCheck("train", "budget", check_noise),
+    RecordCheck("train", "removal budget", check_budget),
+    RecordCheck("train", "state", check_state),
+    RecordCheck("train", "key", check_key),
+    RecordCheck("train", "records", check_record_count),
+    RecordCheck("train", "request log", check_requests),
+    RecordCheck("train", "shards", check_shards),
 )
 """Checks of a record alone."""
-CHECKS_WITH_TRAINING: tuple[tuple[str, str, Callable[[Record, Record | None], str | None]], ...] = (
-    ("", "conditions", check_descent),
-    ("", "data digest", check_data),
-    ("predict", "labels", check_labels),
-    ("predict", "noise", check_weights),
-    ("certify", "certificates", check_certified),
+CHECKS_WITH_TRAINING = (
+    RecordCheck(None, "conditions", check_descent),
+    RecordCheck(None, "data digest", check_data),
+    RecordCheck("predict", "labels", check_labels),
+    RecordCheck("predict", "noise", check_weights),
+    RecordCheck("certify", "certificates", check_certified),
 )
 """Checks of a record, given the training run that it was made from; None: it was not found."""
 OWN_CLAIMS = {"measure": check_measured, "audit": check_audit}
@@ -138,6 +159,21 @@ class VerifiedFolder:
 
     item: VerifiedItem
     record: Record | None = None
+    training: Record | None = None
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What the checks of a run's folder found, beside the findings of its record.
+
+    Attributes:
+        rests_on: the findings about everything that the run was made from.
+        claims: the sentences that say what is certified or guaranteed, or those of an account.
+        training: the training run; None: there is none, or it was not found in the recorded state.
+    """
+
+    rests_on: tuple[VerifiedItem, ...] = ()
+    claims: tuple[str, ...] = ()
     training: Record | None = None
 
 
@@ -226,17 +262,13 @@ class Verification:
 
     def _run(self, record: Record) -> tuple[VerifiedItem, Record | None]:
         """Check a run, and return the findings and the training run that it was made from."""
-        below: tuple[VerifiedItem, ...] = ()
-        claims: tuple[str, ...] = ()
-        training = None
+        contents = _Contents()
         with record.findings.recording_errors("record"):
             record.check_status()
             # Read here, so that a file that cannot be read becomes a finding only once.
             _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
-            if record.command == ERASURE:
-                below, claims = self._erasure(record)
-            else:
-                below, claims, training = self._ordinary_run(record)
+            is_erasure = record.command == ERASURE
+            contents = self._erasure(record) if is_erasure else self._ordinary_run(record)
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         item = VerifiedItem(
@@ -244,48 +276,42 @@ class Verification:
             record.findings.checks,
             facts=record.facts,
             conditions=record.conditions,
-            claims=claims,
-            rests_on=below,
+            claims=contents.claims,
+            rests_on=contents.rests_on,
             digest=record.digest,
             limits=limits,
             drawn=bool(record.spent) or record.command == "audit",
         )
-        return item, training
+        return item, contents.training
 
-    def _ordinary_run(
-        self, record: Record
-    ) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...], Record | None]:
-        """Check a run that is not an erasure.
-
-        Returns:
-            The findings about everything that it was made from; the sentences that say what is
-            certified or guaranteed; and the training run (None: there is none, or it was not
-            found in the recorded state).
-        """
+    def _ordinary_run(self, record: Record) -> _Contents:
+        """Check a run that is not an erasure."""
         trained = record if record.command == "train" else None
         below = () if trained is None else data_items(record)
-        for name, place, digest in record.sources():
-            source = self._check_source(name, place, digest, record.folder)
+        for recorded in record.sources():
+            source = self._check_source(
+                recorded.name, recorded.path, recorded.digest, record.folder
+            )
             below = (*below, source.item)
-            if not trained and source.record and digest in (None, source.record.digest):
+            if not trained and source.record and recorded.digest in (None, source.record.digest):
                 trained = source.record
-        for command, name, check in OWN_CHECKS:
-            if command in ("", record.command):
-                record.run_check(name, check)
-        for command, name, compare in CHECKS_WITH_TRAINING:
-            if command in ("", record.command):
-                record.run_check(name, compare, trained)
+        for own in OWN_CHECKS:
+            if own.applies_to(record):
+                record.run_check(own.name, own.check)
+        for comparison in CHECKS_WITH_TRAINING:
+            if comparison.applies_to(record):
+                record.run_check(comparison.name, comparison.check, trained)
         claims = claims_of(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)
-        return (*below, *published, *ledgers), claims, trained
+        return _Contents((*below, *published, *ledgers), claims, trained)
 
-    def _erasure(self, record: Record) -> tuple[tuple[VerifiedItem, ...], tuple[str, ...]]:
+    def _erasure(self, record: Record) -> _Contents:
         """Check the record of an erasure.
 
         Returns:
             The findings about the run from which records were erased, as it is now; and the
-            sentences of the account. Both are empty if there is no account that can be read.
+            sentences of the account. All is empty if there is no account that can be read.
 
         Raises:
             Broken: no file names that run.
@@ -293,7 +319,7 @@ class Verification:
         record.run_check("env.json", check_environment)
         account = read_account_of(record)
         if account is None:
-            return (), ()
+            return _Contents()
         place = record.environment.get("trained_run") or record.config.get("run")
         if not isinstance(place, str):
             raise Broken(
@@ -301,7 +327,7 @@ class Verification:
                 "from which records were erased, but neither does"
             )
         run = self._check_source("training run", Path(place), account.state.after, record.folder)
-        return (run.item,), check_account(account, record, run.record)
+        return _Contents((run.item,), check_account(account, record, run.record))
 
     def _check_source(
         self, name: str, recorded: Path, digest: str | None, run_folder: Path

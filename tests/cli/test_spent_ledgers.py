@@ -105,4 +105,4 @@ def test_a_match_of_data_is_not_said_to_be_chance(tmp_path: Path) -> None:
 def test_where_each_row_was_declared_another_person_people_are_counted(
     answer: str | None, counted: str
 ) -> None:
-    assert StartSettings(file="t.csv", data_dir=Path("."), id=answer).unit_names[0] == counted
+    assert StartSettings(file="t.csv", data_dir=Path("."), id=answer).unit_names.singular == counted

@@ -83,7 +83,7 @@ class TestDraws:
                 labels[: len(labels) // 20] = 7 if predictions[0] == 1 else 3
                 return labels
 
-        found = audit_pair(Telling(eps=0.1, classes=10), DIFFERING, plan(), 0)[1]
+        found = audit_pair(Telling(eps=0.1, classes=10), DIFFERING, plan(), 0).drawn
         assert found.violated
 
     def test_without_data(self) -> None:

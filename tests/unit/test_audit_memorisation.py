@@ -95,7 +95,7 @@ def test_estimates_are_unbiased_and_their_intervals_cover(
 def test_the_diagonal_is_left_out() -> None:
     included, right = sampled(np.random.default_rng(0), 200)
     assert np.isnan(influence(included, right, np.arange(N), np.arange(N)).value.diagonal()).all()
-    pairs, decided = strongest(included, right, np.arange(N), np.arange(N), 50)
-    assert len(pairs) == N * (N - 1) == len(decided.value)
-    assert (pairs[:, 0] != pairs[:, 1]).all()
-    assert (np.diff(decided.value) <= 1e-12).all()
+    pairs = strongest(included, right, np.arange(N), np.arange(N), 50)
+    assert len(pairs.sources) == N * (N - 1) == len(pairs.counts.value)
+    assert (pairs.sources != pairs.targets).all()
+    assert (np.diff(pairs.counts.value) <= 1e-12).all()

@@ -32,12 +32,6 @@ def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> li
         ({"age": AGE, "y": ["Yes", *LABEL[1:]]}, "classes_alike", "y", ("Yes", "yes")),
         ({"age": AGE, "y": ["yes ", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes ")),
         ({"age": AGE, "y": ["1", "0", "1.0"] * 20}, "classes_alike", "y", ("1", "1.0")),
-        (
-            {"age": AGE, "y": ["", *LABEL[1:]]},
-            "label_missing",
-            "y",
-            ("row 1 of the data (line 2 of the file)",),
-        ),
         ({"age": AGE, "y": ["yes.", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes.")),
         ({"age": AGE, "y": ["***", *LABEL[1:]]}, "label_masked", "y", ("***",)),
         ({"age": AGE, "y": ["hidden", *LABEL[1:]]}, "label_masked", "y", ("hidden",)),
@@ -73,6 +67,12 @@ def test_what_may_be_a_mistake_is_said(
 ) -> None:
     (doubt,) = doubts(tmp_path, columns)
     assert (doubt.code, doubt.column, doubt.values) == (code, column, values)
+
+
+def test_the_first_row_without_a_label_is_named(tmp_path: Path) -> None:
+    (doubt,) = doubts(tmp_path, {"age": AGE, "y": ["", *LABEL[1:]]})
+    assert (doubt.code, doubt.column) == ("label_missing", "y")
+    assert doubt.first_row == "row 1 of the data (line 2 of the file)"
 
 
 @pytest.mark.parametrize(("pairs", "shown"), [(5, 5), (9, MAX_SHOWN_GROUPS)])
@@ -320,7 +320,7 @@ def test_rows_that_are_no_records_are_named(tmp_path: Path) -> None:
     columns["a"][-1] = "1234"  # a total
     found = {doubt.code: doubt for doubt in doubts(tmp_path, columns, label="y")}
     assert found["rows_nearly_empty"].rows == 2
-    assert found["rows_nearly_empty"].values == ("row 61 of the data (line 62 of the file)",)
+    assert found["rows_nearly_empty"].first_row == "row 61 of the data (line 62 of the file)"
 
 
 def test_rows_of_a_table_that_is_mostly_blank_are_records(tmp_path: Path) -> None:

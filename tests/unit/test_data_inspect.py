@@ -29,12 +29,20 @@ from agt_cli.commands.data import target_question
 from agt_cli.composing import compose_command
 from agt_cli.report.record import to_yaml
 from agt_cli.runs.column import CODES_REMARK, ColumnOptions
-from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, dataset_yaml, describe_proposal, from_data
+from agt_cli.runs.dataset_file import (
+    COUNTS_ROWS,
+    MIXED,
+    Declarations,
+    dataset_yaml,
+    describe_proposal,
+    from_data,
+)
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.inspection import Inspection
 from agt_cli.start.questions import questions
 from agt_cli.start.remarks import left_out_remarks
+from agt_cli.start.settings import StartSettings
 
 ROWS = 60
 
@@ -398,7 +406,11 @@ def test_no_column_is_declared_permanent_that_counts_rows(tmp_path: Path, spread
         code=[str(row * spread % 100_003 + row % 2) for row in range(ROWS)], a=[1.5, 2.5, 3.5] * 20
     )
     inspection = look(tmp_path, columns, id="code")
-    node = parse_yaml(dataset_yaml(inspection, "t", undeclared=()).encode(), "t.yaml")
+    settings = StartSettings(file=inspection.path, data_dir=tmp_path)
+    declarations = Declarations(
+        not_public=(), has_permanent_ids=settings.declares_permanent_ids(inspection)
+    )
+    node = parse_yaml(dataset_yaml(inspection, "t", declarations).encode(), "t.yaml")
     assert (node["id"], node.get("id_permanent", False)) == ("code", spread > 2)
     assert (COUNTS_ROWS in describe_proposal(column(inspection, "code"), inspection)) == (
         spread == 2

@@ -43,7 +43,7 @@ def modulus(image: np.ndarray, wave: np.ndarray, stride: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("channels", "side"), [(1, 8), (1, 28), (3, 12)])
 def test_it_is_the_transform(channels: int, side: int) -> None:
-    fine, coarse, (first, second) = filters()
+    fine, coarse, first, second = filters()
     given = images(2, channels, side)
     planes = given.reshape(2, channels, side, side)
     zero = []
@@ -60,7 +60,7 @@ def test_it_is_the_transform(channels: int, side: int) -> None:
 
 
 def test_wavelets_ignore_brightness_and_turn_with_their_angle() -> None:
-    fine, coarse, averages = filters()
+    fine, coarse, *averages = filters()
     for waves in (fine, coarse):
         assert np.abs(waves.sum(axis=(2, 3))).max() < 1e-4
         assert waves[4, 0] == pytest.approx(waves[0, 0].T, abs=1e-6), "a quarter turn"
