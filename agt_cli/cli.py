@@ -379,7 +379,7 @@ def _check_setting(command: str, word: str) -> None:
         raise ConfigError(
             f"{word}: the setting {key}=... needs the name of one of its options{options}"
         )
-    if key in RANGE_KEYS or key.startswith("dataset.numeric."):
+    if key in RANGE_KEYS or f"{key}.".startswith("dataset.numeric."):
         check_no_ambiguous_points(key, value)
     if key == "dataset" and config_files.user_conf() is not None:
         # Imported only for a data set, because it loads YAML.

@@ -249,9 +249,10 @@ def refuse_masked(name: str, values: object) -> None:
 
     Args:
         name: the argument, for messages.
-        values: of any type.
+        values: of any type. Of a list or a tuple, every item is examined, which may be an array.
     """
-    if np.ma.is_masked(values):
+    items = values if isinstance(values, (list, tuple)) else (values,)
+    if any(np.ma.is_masked(item) for item in items):
         raise DataError(
             f"{name}: the array has masked values, which are missing values: fill them in, or "
             "remove their records"

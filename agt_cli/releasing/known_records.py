@@ -160,13 +160,13 @@ def names_training_table(run: Run, inputs: Path) -> bool:
     The names of files are public, so a command may depend on this. Whether a file's content is that
     of the training table is private: nothing but a warning may depend on that.
     """
-    dataset: Any = run.config.get("dataset") or {}
-    data_dir = Path(str(dataset.get("data_dir") or ""))
-    if not dataset.get("path"):
+    # The absolute path as it was in training, because a relative one depends on the working folder.
+    recorded: Any = (run.environment.get("data_files") or {}).get("path") or {}
+    if not isinstance(recorded, dict) or "path" not in recorded:
         return False
     with suppress(AgtError, OSError):
-        table = locate(Path(str(dataset["path"])), data_dir, "dataset.path")
-        return locate(inputs, data_dir, "inputs").samefile(table)
+        data_dir = Path(str((run.config.get("dataset") or {}).get("data_dir") or ""))
+        return locate(inputs, data_dir, "inputs").samefile(str(recorded["path"]))
     return False
 
 

@@ -96,6 +96,7 @@ MISTAKES = (
     ["certify", "run=of_table", "inputs=short.csv"],
     ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=z", "+dataset.numeric.x=[0,1]"],
     ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "+dataset.numeric.z=[0,1]"],
+    ["train", "dataset=table", "+dataset.numeric={x:[0,30.000]}"],
     ["start", "t.csv", "label=z"],
     ["start", "t.csv", "label=y", "id=none", "drop=z"],
     ["data", "inspect", "t.csv", "label=y", "id=z"],

@@ -685,7 +685,7 @@ def test_labels_with_a_blank_between_thousands_are_numbers_in_table_and_queries(
 @pytest.mark.usefixtures("uncompared")
 @pytest.mark.parametrize("named", [True, False], ids=["by id", "by content"])
 def test_queries_that_are_training_records_are_pointed_out_to_the_owner(
-    agt: Agt, tmp_path: Path, named: bool
+    agt: Agt, tmp_path: Path, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pd.read_csv(shop(tmp_path / "t.csv", 300))
     id = "id=member" if named else "id=none"
@@ -699,6 +699,13 @@ def test_queries_that_are_training_records_are_pointed_out_to_the_owner(
     for same in ("t.csv", "link.csv"):
         agt("predict", f"inputs={same}", *release).ended(2, "training table itself", "force=true")
     assert not [*tmp_path.glob("outputs/predict/*/spent.json")]
+    Path("elsewhere").mkdir()
+    shutil.copy("queries.csv", "elsewhere/t.csv")
+    monkeypatch.chdir("elsewhere")
+    from_there = (f"run={tmp_path / run}", *release[1:], "simulate=1")
+    agt("predict", "inputs=t.csv", *from_there).ended(0)
+    agt("predict", "inputs=../t.csv", *from_there[:-1]).ended(2, "training table itself")
+    monkeypatch.chdir(tmp_path)
     shutil.copy("t.csv", "copy.csv")
     said = agt("predict", "inputs=copy.csv", *release, "simulate=1", "--json").ended(0)
     assert "training table itself" in said.err, "what is in a file decides nothing but a warning"
