@@ -26,7 +26,7 @@ from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from agt.certificates.box import Certificates
 from agt_cli.report.certification_md import LabelCertification
@@ -827,26 +827,37 @@ def panels_in_order(
 def set_log_ticks(axis: Axis, values: pd.Series) -> None:
     """Set few and round ticks of a logarithmic axis, with numbers as people write them.
 
-    There are at least three ticks where the values are less than a hundredfold apart, and two
-    otherwise, unless all values are one.
+    Ticks are powers of ten where the values are more than a hundredfold apart. Otherwise they are
+    multiples of these by 1, 2 and 5, or by more numbers, so that at least three are among the
+    values; where no such multiples are, the ticks are two to four equally spaced round numbers.
     """
     positive = values[values > 0]
     low = float(positive.min())
     high = float(positive.max())
-    choices: list[LogLocator | MaxNLocator] = [LogLocator(subs=(1,))]
-    min_ticks = 2
-    if high / low <= 100:
-        choices = [LogLocator(subs=steps) for steps in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))]
+    if high / low > 100:
+        choices = [_round_multiples(low, high, (1,))]
+        min_ticks = 2
+    else:
+        choices = [_round_multiples(low, high, m) for m in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))]
         min_ticks = 3
-    choices.append(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
-    for locator in choices:
-        ticks = np.asarray(locator.tick_values(low, high))
-        if ((ticks >= low) & (ticks <= high)).sum() >= min_ticks:
+    few = MaxNLocator(2, steps=[1, 2, 2.5, 5, 10], min_n_ticks=2)
+    ticks = np.asarray(few.tick_values(low, high))
+    for choice in choices:
+        if ((choice >= low) & (choice <= high)).sum() >= min_ticks:
+            ticks = choice
             break
-    axis.set_major_locator(locator)
+    axis.set_major_locator(FixedLocator(ticks.tolist()))
     format_tick = format_power_of_ten if low < 1e-4 else "{:,.10g}".format
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_tick(value)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def _round_multiples(low: float, high: float, multiples: Sequence[float]) -> np.ndarray:
+    """Return the multiples of powers of ten from at most ``low`` to at least ``high``, in order."""
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high))
+    powers = 10.0 ** np.arange(first, last + 1)
+    return np.outer(powers, multiples).ravel()
 
 
 def format_power_of_ten(value: float) -> str:

@@ -451,6 +451,20 @@ def test_what_cannot_be_read_is_found() -> None:
     assert any("overlaps" in fault for fault in faults(figure))
 
 
+@pytest.mark.parametrize("low", [0.0008, 0.0065, 0.23])
+@pytest.mark.parametrize("ratio", [1.06, 1.5, 2.6, 5, 12, 80])
+def test_ticks_of_a_narrow_logarithmic_range_are_few(
+    tmp_path: Path, drawn: list[Figure], low: float, ratio: float
+) -> None:
+    seconds = low * np.geomspace(1, ratio, 4)
+    data = pd.DataFrame({"seconds": seconds, "low": seconds, "high": seconds})
+    data = data.assign(method=["newton", "sisa", "retrain", "newton"], set=[*"aaab"], unit="2")
+    columns = {"x": "seconds", "y": "method", "series": "set", "panels": "unit"}
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        marks(record, data, "marks", **columns, xlabel="seconds", panel="{}", log=True)
+    assert faults(drawn[-1]) == []
+
+
 def test_a_hidden_curve_few_ticks_and_marks_off_their_places_are_found() -> None:
     figure = Figure(figsize=(8, 3))
     hidden, ticks, shifted = figure.subplots(1, 3)
