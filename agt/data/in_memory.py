@@ -249,14 +249,20 @@ def refuse_masked(name: str, values: object) -> None:
 
     Args:
         name: the argument, for messages.
-        values: of any type. Of a list or a tuple, every item is examined, which may be an array.
+        values: of any type. Of a list or a tuple, every item is examined, at any depth.
     """
-    items = values if isinstance(values, (list, tuple)) else (values,)
-    if any(np.ma.is_masked(item) for item in items):
+    if _has_masked(values):
         raise DataError(
             f"{name}: the array has masked values, which are missing values: fill them in, or "
             "remove their records"
         )
+
+
+def _has_masked(values: object) -> bool:
+    """Return whether an array, or one in a list or a tuple at any depth, has masked values."""
+    if isinstance(values, list | tuple):
+        return any(map(_has_masked, values))
+    return isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
 
 
 def check_features(x: object) -> np.ndarray:

@@ -41,6 +41,7 @@ def hidden(values: np.ndarray) -> np.ma.MaskedArray:
 MASKED: dict[str, Callable[[], object]] = {
     "fit, x": lambda: fit(hidden(X)),
     "fit, a list of rows": lambda: fit([*hidden(X)]),
+    "fit, lists of lists of rows": lambda: fit([[row] for row in hidden(X)]),
     "fit, a list of queries": lambda: fit().certify([*hidden(X)]),
     "fit, y": lambda: fit(y=hidden(Y)),
     "fit, ids": lambda: fit(ids=hidden(np.arange(60))),
