@@ -206,7 +206,12 @@ certify run=@box compute.kernel=gpu | 2 | compute.kernel=gpu
 certify run=@box +mechanism.eps=1 | 2 | unknown key 'mechanism'
 plan run=@box eps=[] | 2 | eps:
 plan run=@box eps=1 | 2 | eps: expected a list, got 1: give eps=[1]
+plan run=@box eps=0 | 2 | eps: expected a list, got 0, and each entry must be greater than 0
 plan run=@box eps=[0] | 2 | eps.0:
+train size=2000 | 2 | unknown key 'size'; did you mean 'dataset.declared_size'?
+train units=person | 2 | unknown key 'units'; did you mean 'dataset.unit'?
+train clip=1 | 2 | unknown key 'clip'; did you mean 'training.clip_elementwise'?
+predict run=@box unit=person | 2 | unknown key 'unit'; agt predict --help
 plan run=@box eps=[-1] | 2 | eps.0:
 plan run=@box eps=[nan] | 2 | eps.0: | finite
 plan run=@box eps=[abc] | 2 | eps.0: expected a number, without thousands separators, got 'abc'
