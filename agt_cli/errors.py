@@ -616,6 +616,12 @@ def _explain_key_of_data(key: str, line: _CommandLine) -> str:
     The range of a column, for example, is typed as ranges={COLUMN: [LOW, HIGH]}.
     """
     value = line.typed(key).partition("=")[2]
+    if line.config == "data" and key in ("unit", "unit_rows"):
+        return (
+            f"unknown key '{key}': agt start takes the person's column and a limit on the rows of "
+            "one person, as in id=COLUMN unit_rows=NUMBER; in a dataset file, write the lines "
+            "unit: COLUMN and unit_rows: NUMBER in the place of id"
+        )
     if "ranges" in line.keys and re.fullmatch(r"\[[^,]+,[^,]+\]", value):
         suggestion = _did_you_mean(f"ranges={{{key}: {value}}}")
         return f"unknown key '{key}'{suggestion}"

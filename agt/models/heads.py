@@ -567,10 +567,12 @@ def _with_layers_in_order(refusal: str, network: object) -> Message:
 
     Args:
         refusal: a sentence without its full stop.
-        network: the object that the user gave as a network. Nothing is added without attributes
-            that hold layers.
+        network: the object that the user gave as a network. Nothing is added unless attributes
+            hold its layers, and no parameter is beside them, which another network would lack.
     """
-    layers = dict(network.named_children()) if isinstance(network, nn.Module) else {}
+    layers = {}
+    if isinstance(network, nn.Module) and not [*network.parameters(recurse=False)]:
+        layers = dict(network.named_children())
     if not layers or not all(map(str.isidentifier, layers)):
         return Message("{refusal}", refusal=refusal)
     in_order = Message(

@@ -211,6 +211,7 @@ plan run=@box eps=[0] | 2 | eps.0:
 train size=2000 | 2 | unknown key 'size'; did you mean 'dataset.declared_size'?
 train units=person | 2 | unknown key 'units'; did you mean 'dataset.unit'?
 train clip=1 | 2 | unknown key 'clip'; did you mean 'training.clip_elementwise'?
+data inspect ok.csv unit_rows=5 | 2 | unknown key 'unit_rows' | id=COLUMN unit_rows=NUMBER
 predict run=@box unit=person | 2 | unknown key 'unit'; agt predict --help
 plan run=@box eps=[-1] | 2 | eps.0:
 plan run=@box eps=[nan] | 2 | eps.0: | finite
