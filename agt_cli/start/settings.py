@@ -29,6 +29,11 @@ CHANGES_INSPECTION = (
     *("label", "missing_label", "target", "range", "drop", "codes", "id", "unit_rows"),
 )
 """The answers after which the table is looked at again."""
+_WRITTEN_IN_OWN_FORM = (
+    *("file", "data_dir", "force"),
+    *("formats", "drop", "codes", "ranges", "lists"),
+)
+"""Settings that a command line does not repeat, or not as KEY=VALUE."""
 NONE = "none"
 
 
@@ -218,7 +223,7 @@ class StartSettings(StartAnswers, InspectSettings):
         words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force", "formats", "drop", "codes", "ranges", "lists")
+            if key not in _WRITTEN_IN_OWN_FORM
         ]
         for setting in ("drop", "codes"):
             columns = getattr(self, setting)

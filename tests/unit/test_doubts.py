@@ -160,5 +160,5 @@ def test_a_network_with_its_own_forward_is_told_its_layers_and_which_have_no_rul
 
 def test_a_network_without_named_layers_is_refused_without_a_proposal() -> None:
     layers = nn.ModuleList([nn.Linear(2, 2)])
-    with pytest.raises(agt.ConfigError, match="computes bounds layer by layer$"):
+    with pytest.raises(agt.ConfigError, match=r"computes bounds layer by layer$"):
         agt.fit(np.zeros((4, 2)), np.arange(4) % 2, network=layers)  # type: ignore[arg-type]
