@@ -447,8 +447,8 @@ train --dataset=digits | 2 | settings are written without dashes | type dataset=
 train dataset = digits | 2 | without blanks around the equals sign | dataset=digits
 train dataset:digits | 2 | did you mean 'dataset=digits'
 train k=10 | 2 | unknown key 'k' | did you mean 'kgrid.max'
-{LISTS}size=2000 | 2 | unknown key 'size'; did you mean 'dataset.declared_size'?
-{LISTS}units=person | 2 | unknown key 'units'; did you mean 'dataset.unit'?
+{TABLE}@ok.csv size=2000 | 2 | unknown key 'size'; did you mean 'dataset.declared_size'?
+{TABLE}@ok.csv units=person | 2 | unknown key 'units'; did you mean 'dataset.unit'?
 train clip=1 | 2 | unknown key 'clip'; did you mean 'training.clip_elementwise'?
 data inspect @ok.csv unit_rows=5 | 2 | unknown key 'unit_rows' | id=COLUMN unit_rows=NUMBER
 predict run=@box unit=person | 2 | unknown key 'unit'; agt predict --help
