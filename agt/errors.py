@@ -187,7 +187,7 @@ def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
     return between.join(texts[:most]) + ending
 
 
-SIMILARITY = 0.62
+SIMILARITY = 0.58
 """How similar a name must be (``difflib``) to be proposed; at 0.55, run was proposed for unit."""
 
 

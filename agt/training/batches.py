@@ -162,7 +162,7 @@ class BatchPlan:
                 "a batch has {largest} records, but by {config:dataset.declared_size} and the "
                 "number of batches it should have about {normalizer:g}, and at most {n_max}: "
                 "declare a public size nearer to the number of training records (which are rows, "
-                "not people), or use more batches ({config:training.batch.count})"
+                "not people), or raise {config:training.batch.count}"
             )
         else:
             problem = (
