@@ -26,7 +26,7 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings, warn_user
 from agt.ledger.book import Population
-from agt.ledger.descriptions import describe_budget
+from agt.ledger.descriptions import describe_budget, without_delta
 from agt.ledger.ledger import Ledger as OpenLedger
 from agt.ledger.ledger_list import check_same_ledger, put_on_list, similar_ledger_warnings
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
@@ -233,6 +233,9 @@ class Ledger:
         Raises:
             ConfigError: a ledger of this name exists or existed, or the budget or the unit is not
                 valid.
+
+        Warns:
+            Doubtful: delta is 0, so no release with Gaussian noise can be paid for.
         """
         for name, value in {"eps": eps, "delta": delta, "leaks": leaks}.items():
             check_number(value, name)
@@ -251,6 +254,8 @@ class Ledger:
                 check_same_ledger(ledger.path)  # raises if another ledger is listed at this path
             with OpenLedger.create(ledger.path, population, ledger._head) as opened:
                 _put_on_ledger_list(opened)
+        if not delta:
+            warn_user(f"delta=0: {without_delta(ledger.path)}", Doubtful)
         return ledger
 
     @classmethod

@@ -187,6 +187,10 @@ def few(names: Iterable[object], most: int = 3, between: str = ", ") -> str:
     return between.join(texts[:most]) + ending
 
 
+SIMILARITY = 0.58
+"""How similar a name must be (``difflib``) to be proposed; at 0.55, run was proposed for unit."""
+
+
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Return the end of a message about an unknown word: a similar word, and all known words.
 
@@ -199,7 +203,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """
     known = sorted(known)
     by_letters = {_letters(known_word): known_word for known_word in known}
-    close = get_close_matches(_letters(word), by_letters, n=1, cutoff=0.55)
+    close = get_close_matches(_letters(word), by_letters, n=1, cutoff=SIMILARITY)
     hint = f"; did you mean '{prefix}{by_letters[close[0]]}'?" if close else ""
     return f"{hint} (known: {', '.join(known)})" if known else hint
 

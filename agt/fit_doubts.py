@@ -34,7 +34,27 @@ def doubts_of(model: Fitted, x: Features) -> list[str]:
         x: the features or the data frame that were given to ``fit``.
     """
     column_notes = [] if model.columns is None else model.columns.notes(as_pandas(x))
-    return [*column_notes, *_doubts(model)]
+    return [*column_notes, *_grid_doubts(model), *_doubts(model)]
+
+
+def _grid_doubts(model: Fitted) -> Iterator[str]:
+    """Yield a warning if the grid of k is the only reason why no label may be released.
+
+    If another condition is not met either, no release is planned, and certificates of some values
+    of k are as valid as those of all.
+
+    Args:
+        model: a model that was just trained.
+    """
+    kgrid = model.model.problem.settings.kgrid
+    unmet = [condition.letter for condition in model.conditions if not condition.held]
+    if unmet == ["a"] and not kgrid.dense:
+        yield (
+            f"ks={list(kgrid.ks)} leaves out values of k. Certificates for these k are valid, but "
+            "model.release refuses labels of this model, because condition a (a dense grid of k) "
+            f"is not met: if you want to release labels, train with ks={kgrid.ks[-1]}, one number, "
+            'or give model.release(..., counting="index")'
+        )
 
 
 def _doubts(model: Fitted) -> Iterator[str]:

@@ -169,6 +169,7 @@ FIT_ARGUMENTS = ArgumentNames(
         "dataset.id": "ids",
         "dataset.unit": "units",
         "dataset.public": "public",
+        "dataset.unit=COLUMN relation.unit_rows=NUMBER": "units=... and unit_rows=NUMBER",
         "dataset.numeric.": "columns.numeric.{}",
         "simulate": "seed",
         "unproved=refuse": 'accounting="rigorous"',

@@ -21,7 +21,7 @@ from agt.data.erasure import without
 from agt.data.frames import Features, as_pandas
 from agt.data.in_memory import check_names, query_records, reorder_columns
 from agt.data.table import Columns
-from agt.errors import ConfigError, Doubtful, naming_settings, warn_user
+from agt.errors import ConfigError, Doubtful, counted, naming_settings, warn_user
 from agt.fit_settings import FIT_ARGUMENTS
 from agt.ledger.ledger import Exhausted
 from agt.ledger.payer import NoPayer, Payer
@@ -297,6 +297,8 @@ class Fitted:
             )
             # Called because it may raise: what it refuses must not be entered in the ledger.
             LabelRelease.judged(self.model, queries, mechanism, terms)
+            if seed is None:
+                self._warn_of_training_records(queries)
             payer_context: AbstractContextManager[Payer]
             # A simulation spends nothing.
             payer_context = paying(ledger, self.owner) if seed is None else nullcontext(NoPayer())
@@ -533,6 +535,30 @@ class Fitted:
         warn_user(
             f"x: the largest feature of these queries is {largest:g} in absolute value. Scale "
             f"queries as the training records were scaled, by the same public constants{condition}",
+            Doubtful,
+        )
+
+    def _warn_of_training_records(self, features: np.ndarray) -> None:
+        """Warn of queries whose features are those of a training record.
+
+        Features that were coded from columns can be the same for different people, so that there
+        only more than half of the queries cause a warning. A model that was read back has no
+        records, and there is no warning.
+
+        Args:
+            features: [n, ...] the queries, as the model takes them.
+        """
+        if not len(self.model.problem.dataset.train):
+            return
+        found = self.owner.hashed.count_records(features)
+        if found == 0 or (self.columns is not None and 2 * found <= len(features)):
+            return
+        verb = "has" if found == 1 else "have"
+        warn_user(
+            f"x: {found:,} of {counted(len(features), 'query', 'queries')} {verb} the features of "
+            "a training record, but the guarantee of a release covers queries that are independent "
+            "of the training records. Ask about other rows, which the model was not trained on "
+            '(docs/trust.md, section "Queries that are training records")',
             Doubtful,
         )
 

@@ -367,6 +367,9 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
         covered = None  # no limit
         if self.requested:
             covered = self.terms.payer.remaining(self.claim.guarantee, self.requested)
+        if covered == 0:
+            # Raises Exhausted with the reason, because the rest of a budget never becomes more.
+            return super().reserve()
         if covered is not None and covered < self.requested:
             raise Exhausted(
                 f"the budget of {self.terms.payer.name} covers only {covered} of the "

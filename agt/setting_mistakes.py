@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
 from agt.errors import ConfigError, counted, nearest
@@ -133,10 +133,33 @@ def explain_mistakes(cls: Any, error: ValidationError, where: str) -> Message:
     problem = _problem_of(cls, first, path)
     template = "{setting}: {problem}"
     is_one_value = isinstance(first.get("input"), int | float | str)
+    value = _proposed_entries(first.get("input"))
+    mistake = ""
     if first["type"] == "tuple_type" and is_one_value and ".." not in str(first["input"]):
         template = "{setting}: {problem}: give {setting}=[{value}]"
-    value = _proposed_entries(first.get("input"))
-    return Message(template, setting=Setting(path), problem=problem, value=value)
+        mistake = _mistake_in_entry(cls, first["loc"], value)
+    if mistake:  # the list would be refused as well
+        template = "{setting}: {problem}, and each entry {mistake}"
+    return Message(template, setting=Setting(path), problem=problem, value=value, mistake=mistake)
+
+
+def _mistake_in_entry(cls: Any, loc: tuple[int | str, ...], entry: object) -> str:
+    """Return what is wrong with a value as the only entry of a list, in words; empty: nothing.
+
+    Args:
+        cls: the class of settings.
+        loc: pydantic's location of the list.
+        entry: the value.
+    """
+    group = _group_at(cls, loc)
+    field = group.__dataclass_fields__.get(loc[-1])
+    if field is None or entry == "":
+        return ""
+    try:
+        TypeAdapter(field.type).validate_python((entry,))
+    except ValidationError as error:
+        return _plain_words(error.errors()[0])
+    return ""
 
 
 def _proposed_entries(value: object) -> object:
@@ -252,11 +275,21 @@ def _setting_names(cls: Any, loc: tuple[int | str, ...]) -> list[str]:
         cls: the class of all settings.
         loc: pydantic's location of the key, from the outermost group on.
     """
+    return [entry.name for entry in fields(_group_at(cls, loc))]  # without class variables
+
+
+def _group_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
+    """Return the class of the group of settings that a key was given in.
+
+    Args:
+        cls: the class of all settings.
+        loc: pydantic's location of the key, from the outermost group on.
+    """
     for part in loc[:-1]:
         # Other parts are indices of a list, or tags of a union.
         if part in cls.__dataclass_fields__:
             cls = _settings_in(cls.__dataclass_fields__[part].type)
-    return [entry.name for entry in fields(cls)]  # without class variables
+    return cls
 
 
 def _settings_in(kind: Any) -> Any:

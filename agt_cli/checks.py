@@ -5,7 +5,8 @@ module loads PyTorch, which takes seconds; nothing here does. Both validate by t
 that a mistake has one message, and what is accepted here is checked again there.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from agt.relations import RELATIONS
 from agt.store.folder import Folder
 from agt.targets import OWN_SETTINGS, current_name, own_settings
 from agt_cli.configuration import read_digest_setting
-from agt_cli.ledger_files import NO_LEDGER, nothing_to_pay, require_ledger
+from agt_cli.ledger_files import NO_LEDGER, VARIABLE, nothing_to_pay, require_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import (
     EMBEDDINGS,
@@ -118,6 +119,32 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
         check_mechanism_of_run(own_settings(config.get("mechanism")), run, has_numbers)
         check_recorded_conditions(config, run)
     return run
+
+
+def check_mechanism_is_named(config: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Raise ConfigError if a ledger is to pay a total budget for a mechanism that nobody named.
+
+    Without ``mechanism=``, labels are drawn by ``randomized_response``. A total budget is as well
+    that of weights, which ``agt start`` proposes, so the ledger is not debited for a default. A
+    budget of each query (``mechanism.eps``) is one of labels only.
+
+    Args:
+        config: the settings of ``agt predict``.
+        overrides: the settings that were typed on the command line.
+    """
+    ledger = config.get("ledger") or os.environ.get(VARIABLE)
+    is_paid = ledger not in (None, "", NO_LEDGER) and config.get("seed") is None
+    total = config.get("total")
+    has_total = isinstance(total, Mapping) and total.get("eps") is not None
+    is_named = any(word.lstrip("+").startswith("mechanism=") for word in overrides)
+    if config.get("release") is None and is_paid and has_total and not is_named:
+        raise ConfigError(
+            f"mechanism=... is missing: say what the ledger {ledger} is to pay for, because what "
+            "is spent cannot be undone. Give mechanism=noisy_statistics for weights, published "
+            "once for any number of answers (of a linear head or votes), or "
+            "mechanism=randomized_response for labels, which share total.eps (of any model). "
+            "docs/choosing.md has the others"
+        )
 
 
 def check_erasure(config: Mapping[str, Any], run: Run) -> None:

@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from agt.errors import AgtError, CheckError, ConfigError, nearest
+from agt.errors import SIMILARITY, AgtError, CheckError, ConfigError, nearest
 from agt.parameters import WRITTEN_BY_AGT
 from agt.store.dotted_keys import flatten_keys
 from agt_cli import config_files, usage
@@ -32,6 +32,15 @@ _KEY_FOR_ARGUMENT = {
     "eps": "noise.epsilon",
     "epsilon": "noise.epsilon",
     "delta": "noise.delta",
+    "size": "dataset.declared_size",
+    "n": "dataset.declared_size",
+    "rows": "dataset.declared_size",
+    "declared": "dataset.declared_size",
+    "units": "dataset.unit",
+    "ids": "dataset.id",
+    "batches": "training.batch.count",
+    "clip": "training.clip_elementwise",
+    "settings": "training.chosen_on",
 }
 """Keys that Python's arguments or other tools suggest, and nearly no key of agt resembles."""
 _KEYS_OF_OTHER_TOOLS = {
@@ -607,6 +616,12 @@ def _explain_key_of_data(key: str, line: _CommandLine) -> str:
     The range of a column, for example, is typed as ranges={COLUMN: [LOW, HIGH]}.
     """
     value = line.typed(key).partition("=")[2]
+    if line.config == "data" and key in ("unit", "unit_rows"):
+        return (
+            f"unknown key '{key}': agt start takes the person's column and a limit on the rows of "
+            "one person, as in id=COLUMN unit_rows=NUMBER; in a dataset file, write the lines "
+            "unit: COLUMN and unit_rows: NUMBER in the place of id"
+        )
     if "ranges" in line.keys and re.fullmatch(r"\[[^,]+,[^,]+\]", value):
         suggestion = _did_you_mean(f"ranges={{{key}: {value}}}")
         return f"unknown key '{key}'{suggestion}"
@@ -629,9 +644,11 @@ def _suggest_known_key(key: str, line: _CommandLine) -> str:
     own_key = _KEYS_OF_OTHER_TOOLS[similar[0]] if similar else None
     if own_key in line.keys:
         return _did_you_mean(str(own_key))
-    suggestion = _suggest_inner_group(key, line) or _suggest_key(key, line.names)
-    if not suggestion and _KEY_FOR_ARGUMENT.get(key) in line.keys:
+    suggestion = _suggest_inner_group(key, line)
+    has_same_name = any(known.rpartition(".")[2] == key for known in line.names)
+    if not suggestion and not has_same_name and _KEY_FOR_ARGUMENT.get(key) in line.names:
         suggestion = _did_you_mean(_KEY_FOR_ARGUMENT[key])
+    suggestion = suggestion or _suggest_key(key, line.names)
     return suggestion or f"; agt {line.config} --help lists the settings"
 
 
@@ -691,7 +708,7 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
     if siblings and not with_same_name and prefix:
         return nearest(name, siblings, prefix=f"{prefix}.")
     in_capitals = [known for known in keys if known.casefold() == key.casefold()]
-    similar = with_same_name or in_capitals or get_close_matches(key, keys, n=1, cutoff=0.55)
+    similar = with_same_name or in_capitals or get_close_matches(key, keys, n=1, cutoff=SIMILARITY)
     return _did_you_mean(similar[0]) if similar else ""
 
 

@@ -31,7 +31,13 @@ from agt.store.manifest import MANIFEST_FILE as MANIFEST
 from agt.store.reading import file_sha256
 from agt.targets import targets_of, trusting
 from agt_cli import config_files, usage
-from agt_cli.checks import TRUST_SETTING, check_not_empty, check_settings, trusted_names
+from agt_cli.checks import (
+    TRUST_SETTING,
+    check_mechanism_is_named,
+    check_not_empty,
+    check_settings,
+    trusted_names,
+)
 from agt_cli.process import current_team
 from agt_cli.report.console import Console
 from agt_cli.report.finished import manifest_digest
@@ -100,6 +106,8 @@ def run_job(
         ConfigError: a setting is wrong, or a job of a sweep was stopped before it finished.
         Exception: whatever the command raises.
     """
+    if command == "predict":
+        check_mechanism_is_named(settings, overrides)
     if not sweep:
         check_settings(command, settings)
     # Imported after the check, because it loads PyTorch: a mistake is answered at once.

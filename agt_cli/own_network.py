@@ -276,14 +276,23 @@ class OwnNetwork:
                 f"it seeds the initial parameters{self._line_to_add(code)}"
             )
         elif isinstance(statement, ast.ClassDef) and not self._may_be_defined:
-            inner = _inner_sequentials(statement)
+            layers = _layers_of(statement)
             code = "nn.Sequential(LAYERS)"
-            if len(inner) == 1:
-                code = f"{self.function}().{inner[0]}"
+            before = ""
+            if len(layers) == 1 and layers[0].startswith("*"):
+                code = f"{self.function}().{layers[0].removeprefix('*net.')}"
+            elif layers:
+                code = f"nn.Sequential({', '.join(layers)})"
+                before = f"net = {self.function}(); "
             yield (
                 f"{self.function} has its own forward(), but agt needs an nn.Sequential, because "
-                f"it computes bounds layer by layer{self._line_to_add(code)}"
+                f"it computes bounds layer by layer{self._line_to_add(code, before)}"
             )
+            if before:
+                yield (
+                    "Give the layers in the order in which forward() applies them, and what it "
+                    "calls between them as layers (nn.ReLU() for torch.relu)"
+                )
         unknown = ", ".join(self.unknown_arguments)
         if unknown and SETTING_OF_OWN_MODELS in self.unknown_arguments:
             yield (
@@ -297,13 +306,15 @@ class OwnNetwork:
             arguments = " and ".join(self.missing_arguments)
             yield f"{self._function_to_name}() needs a value for {arguments}"
 
-    def _line_to_add(self, code: str) -> str:
+    def _line_to_add(self, code: str, before: str = "") -> str:
         """Return the end of a sentence, with the line to add to the module.
 
         Args:
             code: the expression that makes the network.
+            before: a statement before it, which ends in a semicolon and a blank; empty: none.
         """
-        return f": add to {self.file} the line  def {self._function_to_add}(): return {code}"
+        line = f"def {self._function_to_add}(): {before}return {code}"
+        return f": add to {self.file} the line  {line}"
 
 
 def is_code(value: str) -> bool:
@@ -362,13 +373,22 @@ def _has_forward(statement: ast.ClassDef) -> bool:
     )
 
 
-def _inner_sequentials(statement: ast.ClassDef) -> list[str]:
-    """Return the names of a class's attributes that are assigned an ``nn.Sequential``."""
-    return [
-        ast.unparse(assignment.targets[0]).removeprefix("self.")
-        for assignment in ast.walk(statement)
-        if isinstance(assignment, ast.Assign) and _makes_sequential(assignment.value)
-    ]
+def _layers_of(statement: ast.ClassDef) -> list[str]:
+    """Return the layers that a class assigns to attributes, as arguments of ``nn.Sequential``.
+
+    For example ``["*net.body", "net.head"]`` for ``self.body = nn.Sequential(...)`` and
+    ``self.head = nn.Linear(12, 3)``.
+    """
+    layers = []
+    for assignment in ast.walk(statement):
+        if not isinstance(assignment, ast.Assign) or not isinstance(assignment.value, ast.Call):
+            continue
+        attribute = ast.unparse(assignment.targets[0])
+        maker = ast.unparse(assignment.value.func)
+        if attribute.startswith("self.") and maker.startswith(("nn.", "torch.nn.")):
+            star = "*" if _makes_sequential(assignment.value) else ""
+            layers.append(f"{star}net.{attribute.removeprefix('self.')}")
+    return layers
 
 
 def _makes_sequential(value: ast.expr) -> bool:

@@ -14,13 +14,25 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from agt.data.file_settings import LabelledFileSettings
-from agt.data.settings import ColumnName, as_number, check_edges, check_label_range
+from agt.data.settings import (
+    ColumnName,
+    LabelWord,
+    as_number,
+    check_edges,
+    check_label_range,
+)
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MAX_TOTAL_EPS
 from agt.settings import MAX_ROWS, DeclaredSize, keyword_schema, schema, validate
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
-from agt_cli.typed_ranges import read_column_range, read_range, read_ranges
+from agt_cli.typed_ranges import (
+    read_column_list,
+    read_column_range,
+    read_lists,
+    read_range,
+    read_ranges,
+)
 from agt_cli.usage import quoted
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -72,6 +84,10 @@ def columns_override(setting: str, columns: Sequence[str]) -> str:
     return f"{setting}=[{','.join(words)}]" if words else f"{setting}=none"
 
 
+ColumnList = Annotated[
+    tuple[LabelWord, ...], Field(min_length=1), BeforeValidator(read_column_list)
+]
+"""The public list of a column's values."""
 ColumnRange = Annotated[tuple[float | str, ...], BeforeValidator(read_column_range)]
 """The public range of a column: two numbers, or the text of two dates such as 2024-12-31."""
 
@@ -94,6 +110,7 @@ class TableFile:
             given.
         ranges: column of numbers or dates -> its public range, as its owner declares it; those of
             other columns are proposed from the rows.
+        lists: column of words or codes -> the public list of its values, likewise.
         name: the name of the dataset; None: the name of the file.
         force: True: overwrite the dataset file.
         header: whether the first line of a csv names its columns; None: not given.
@@ -102,8 +119,8 @@ class TableFile:
         missing_label: what becomes of rows without a label; None: not given.
 
     Raises:
-        ConfigError: the label or the id is to be dropped, or has a range among ``ranges``; there
-            is a range, but labels are not numbers; or a range is not valid.
+        ConfigError: the label or the id is to be dropped, or has a range or a list; a column has
+            both; there is a range, but labels are not numbers; or a range is not valid.
     """
 
     file: Path
@@ -116,6 +133,9 @@ class TableFile:
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     codes: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(read_ranges)] = Field(
+        default_factory=dict
+    )
+    lists: Annotated[Mapping[ColumnName, ColumnList], BeforeValidator(read_lists)] = Field(
         default_factory=dict
     )
     name: ColumnName | None = None
@@ -139,6 +159,17 @@ class TableFile:
                 raise ConfigError(
                     f"ranges gives the range of a feature, but {setting}={column} uses this "
                     f"column: {remedy}"
+                )
+            if column is not None and column in self.lists:
+                raise ConfigError(
+                    f"lists gives the values of a feature, but {setting}={column} uses this "
+                    f"column: leave '{column}' out of lists"
+                )
+        for column in self.lists:
+            if column in self.ranges:
+                raise ConfigError(
+                    f"ranges and lists both name the column '{column}': give a range for ordered "
+                    "numbers, or a list for words and codes"
                 )
         for column, limits in self.limits.items():
             try:
@@ -221,6 +252,7 @@ class TableFile:
         columns = [("drop", name) for name in self.drop or ()]
         columns += [("codes", name) for name in self.codes or ()]
         columns += [("ranges", name) for name in self.ranges]
+        columns += [("lists", name) for name in self.lists]
         if self.label is not None:
             columns.append(("label", self.label))
         # agt start takes id=none where no column names the records.

@@ -1,4 +1,4 @@
-"""The range of labels that are numbers, as a person types it.
+"""Ranges of labels and columns, and lists of a column's values, as a person types them.
 
 Nothing here loads NumPy, so that a mistake is answered at once.
 """
@@ -44,6 +44,23 @@ def read_ranges(value: object) -> object:
     """Return a mapping unchanged; raises ValueError for any other value."""
     if not isinstance(value, Mapping):
         raise ValueError("give a range for each column, as in 'ranges={age: [15, 50]}'")
+    return value
+
+
+def read_lists(value: object) -> object:
+    """Return a mapping unchanged; raises ValueError for any other value."""
+    if not isinstance(value, Mapping):
+        raise ValueError("give a list for each column, as in 'lists={region: [north, south]}'")
+    return value
+
+
+def read_column_list(value: object) -> object:
+    """Return a list unchanged; raises ValueError for any other value.
+
+    It is checked before words are: a single word would be a list of its letters.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError("a list is in brackets, such as [north, south]")
     return value
 
 

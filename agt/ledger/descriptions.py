@@ -38,6 +38,21 @@ def clock_warnings(book: Book) -> list[str]:
     ]
 
 
+def without_delta(path: object) -> str:
+    """Return a sentence for the owner of a new ledger whose budget has no delta.
+
+    Args:
+        path: the ledger's file.
+    """
+    return (
+        "this budget has no delta, so it pays for labels by randomized_response, but for no "
+        "release with Gaussian noise: no weights (noisy_statistics, release_weights), which agt "
+        "start proposes, and no labels by gaussian_margin. If you want these, delete "
+        f"{path} before anything is spent, and create a ledger under another name with a delta, "
+        "such as 1e-5"
+    )
+
+
 def describe_budget(allowance: Allowance) -> str:
     """Return a phrase with the eps and delta of a whole budget."""
     return sentences.budget(allowance.eps, allowance.delta)
@@ -71,7 +86,7 @@ def describe_refusal(population: Population, spent: Cost, guarantee: Guarantee) 
     elif isinstance(guarantee, GaussianDP) and not allowance.delta:
         fits = (
             "this release uses Gaussian noise, which needs a ledger whose budget has a delta "
-            "above 0"
+            "above 0. From this ledger, release labels by randomized_response, which needs none"
         )
     elif isinstance(guarantee, ApproximateDP) and guarantee.delta > remaining_leak >= 0:
         remaining_delta = float(remaining_leak)

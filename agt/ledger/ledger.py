@@ -45,9 +45,9 @@ from agt.store.reading import Broken
 
 _ANSWERS_MISCOUNTED = "the ledger does not contain as many answers as its entries record"
 
-NUMBERED_IDS = (
-    "Numbered ids, such as 1, 2, 3 or P00001, occur in many tables, so they may be the same by "
-    "chance."
+SAME_IDS = (
+    "The same ids in two tables may be the same people, or the same by chance, as numbered ids are "
+    "(1, 2, 3 or P00001)."
 )
 WAIT_SECONDS = 60.0  # how long a process waits for others by default
 Declared = Collection[object]
@@ -100,12 +100,13 @@ def check_no_other_ledger(
             continue
         if match.by_names:
             raise ConfigError(
-                f"{NUMBERED_IDS} So say which it is: the table {table.name} and the table "
+                f"{SAME_IDS} So say which it is: the table {table.name} and the table "
                 f"{match.name} of the ledger {other} have the same {match.shared}. If these are "
                 "the same people, use that ledger, because privacy losses under two ledgers add "
-                "up. If the same ids stand for different people, "
-                f"{_how_to_declare_others(path)}, or train with an id column whose values no "
-                f"other table has. If {other} is only a copy of a ledger, move it to another folder"
+                "up. If the same ids stand for different people, train with ids that no other "
+                "table has (such as the table's name before each id), or, for a run of agt train, "
+                f"{_how_to_declare_others(path)}. If {other} is only a copy of a ledger, move it "
+                "to another folder"
             )
         raise ConfigError(
             f"the people of {table.name} already have a ledger: the ledger {other} admitted "
@@ -215,7 +216,7 @@ def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
         preface = ""
         otherwise = ""
         if shared == shared_people:
-            preface = f"{NUMBERED_IDS} "
+            preface = f"{SAME_IDS} "
             otherwise = ". Otherwise nothing is to be done"
         warnings.append(
             f"{preface}The ledger {path} counts a table {admitted.name} with the same {shared}. If "
@@ -1138,9 +1139,11 @@ class Ledger:
                 Message(
                     "ledger={path}: in the table {name} the unit (whose data are protected) is "
                     "{counted}, but the ledger's unit is {unit!r}. Train with "
-                    "{config:dataset.unit}, which names the column that identifies the person of "
-                    "each record. In Python, give units=, or a ledger with unit='one record'. If, "
-                    "in this table, {meaning}, declare that with unit={unit!r} instead",
+                    "{config:dataset.unit=COLUMN relation.unit_rows=NUMBER} (the person of each "
+                    "record, and a public limit on the records of one person), or use a ledger "
+                    "that was created with unit='one record'. If, in this table, {meaning}, "
+                    "declare that instead: with unit={unit!r} at the command line, or with "
+                    "another value of units= for each record in Python",
                     path=self.path,
                     unit=population.unit,
                     name=table.name,

@@ -71,12 +71,8 @@ class HashedPeople:
         for block in block_slices(len(records), ROWS):
             is_private = ~records.public[block]
             features = np.asarray(records.features[block])[is_private]
-            with np.errstate(over="ignore", under="ignore"):
-                # The width in numbers, because -1 is an error where all of the block are public.
-                width = math.prod(features.shape[1:])
-                rows = features.reshape(len(features), width).astype(np.float32)
             parts.append(rough_hash(records.units[block][is_private]))
-            parts.append(rough_row_hash(rows + np.float32(0)))  # -0.0 becomes 0.0
+            parts.append(_hash_features(features))
         return cls(distinct(np.concatenate(parts)))
 
     def with_digests(self, digests: Sequence[str]) -> "HashedPeople":
@@ -92,6 +88,31 @@ class HashedPeople:
     def shares(self, other: "HashedPeople") -> bool:
         """Return whether two sets of hashes have one in common."""
         return bool(np.isin(self.hashes, other.hashes, assume_unique=True).any())
+
+    def count_records(self, features: np.ndarray) -> int:
+        """Return how many rows of features are those of one of the private records.
+
+        Args:
+            features: [n, ...] the rows, compared as float32.
+        """
+        found = 0
+        for block in block_slices(len(features), ROWS):
+            hashes = _hash_features(np.asarray(features[block]))
+            found += int(np.isin(hashes, self.hashes).sum())
+        return found
+
+
+def _hash_features(features: np.ndarray) -> np.ndarray:
+    """Return a hash of the features of each record as float32, [n] uint64.
+
+    Args:
+        features: [n, ...] the features, of which there may be no records.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        # The width in numbers, because -1 is an error where there are no records.
+        width = math.prod(features.shape[1:])
+        rows = features.reshape(len(features), width).astype(np.float32)
+    return rough_row_hash(rows + np.float32(0))  # -0.0 becomes 0.0
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import nn
 from agt.bounds.losses import LOSSES
 from agt.bounds.network import output_problem
 from agt.bounds.rules import RULES, missing_rules, rules_for
-from agt.errors import ConfigError
+from agt.errors import ConfigError, few
 from agt.facts import Fact, Standing, declared, not_held
 from agt.messages import Message, joined
 from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
@@ -549,7 +549,7 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
         return ConfigError(f"{refusal}: write nn.Sequential({network!r})")
     inner = _only_sequential_of(network)
     if inner is None:
-        return ConfigError(refusal)
+        return ConfigError(_with_layers_in_order(refusal, network))
     return ConfigError(
         Message(
             "{refusal}. If forward() only calls its inner nn.Sequential, give or return that one: "
@@ -560,6 +560,43 @@ def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigErro
             inner=inner,
         )
     )
+
+
+def _with_layers_in_order(refusal: str, network: object) -> Message:
+    """Return a refusal with the ``nn.Sequential`` that may have the same layers.
+
+    Args:
+        refusal: a sentence without its full stop.
+        network: the object that the user gave as a network. Nothing is added unless attributes
+            hold its layers, and no parameter is beside them, which another network would lack.
+    """
+    layers = {}
+    if isinstance(network, nn.Module) and not [*network.parameters(recurse=False)]:
+        layers = dict(network.named_children())
+    if not layers or not all(map(str.isidentifier, layers)):
+        return Message("{refusal}", refusal=refusal)
+    in_order = Message(
+        "{refusal}. If forward() only applies its layers one after the other, give them in that "
+        "order, with what it calls between them as layers (nn.ReLU() for torch.relu): net = "
+        "{type_name}(), nn.Sequential({layers})",
+        refusal=refusal,
+        type_name=type(network).__name__,
+        layers=few([_as_argument(name, layer) for name, layer in layers.items()], 8),
+    )
+    without_rule = missing_rules(
+        {name: layer for name, layer in layers.items() if type(layer) is not nn.Sequential}
+    )
+    return in_order if without_rule is None else joined([in_order, without_rule], ". ")
+
+
+def _as_argument(name: str, layer: nn.Module) -> str:
+    """Return a layer of ``net`` as an argument of ``nn.Sequential``, as Python is written.
+
+    Args:
+        name: the attribute that holds it.
+        layer: the layer; the layers of an ``nn.Sequential`` become arguments of their own.
+    """
+    return f"*net.{name}" if type(layer) is nn.Sequential else f"net.{name}"
 
 
 def _only_sequential_of(network: object) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 from agt.data.ids import keyed_hash, most_frequent, remix
 from agt.errors import ConfigError
 from agt.messages import Message
-from agt.settings import MAX_ROWS, BatchConfig
+from agt.settings import MAX_ROWS, BatchConfig, default_n_max
 
 # The cap on a batch's records must be at least this multiple of the normaliser, because the sizes
 # of hashed batches scatter around their mean.
@@ -148,17 +148,35 @@ class BatchPlan:
         epochs = [self._batch_numbers(hashes, epoch) for epoch in range(self.epochs)]
         largest = max(_largest_batch(batch_numbers, self.count) for batch_numbers in epochs)
         if largest > self.n_max:
-            raise ConfigError(
-                Message(
-                    "a batch has {largest} records, but {config:training.batch.n_max}={n_max} "
-                    "allows fewer: use more batches, or raise n_max and normalizer. If n_max is "
-                    "null, declare a public size nearer to the number of records instead (agt "
-                    "never drops records)",
-                    largest=largest,
-                    n_max=self.n_max,
-                )
-            )
+            raise self._too_large_batch(largest)
         return epochs
+
+    def _too_large_batch(self, largest: int) -> ConfigError:
+        """Return the refusal of a batch with more than ``n_max`` records.
+
+        Args:
+            largest: the number of its records.
+        """
+        if self.n_max == default_n_max(self.normalizer):
+            problem = (
+                "a batch has {largest} records, but by {config:dataset.declared_size} and the "
+                "number of batches it should have about {normalizer:g}, and at most {n_max}: "
+                "declare a public size nearer to the number of training records (which are rows, "
+                "not people), or raise {config:training.batch.count}"
+            )
+        else:
+            problem = (
+                "a batch has {largest} records, but {config:training.batch.n_max}={n_max} allows "
+                "fewer: raise n_max and normalizer, or use more batches"
+            )
+        return ConfigError(
+            Message(
+                "{problem}. agt never drops records",
+                problem=Message(
+                    problem, largest=largest, normalizer=self.normalizer, n_max=self.n_max
+                ),
+            )
+        )
 
     def _batch_numbers(self, hashes: np.ndarray, epoch: int) -> np.ndarray:
         """Return the batch number of each record in one epoch.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from agt.errors import ConfigError, few
 from agt.ledger.book import Debit, Population
 from agt.ledger.chain import Head
-from agt.ledger.descriptions import clock_warnings, describe_budget
+from agt.ledger.descriptions import clock_warnings, describe_budget, without_delta
 from agt.ledger.file_checks import same_disk
 from agt.ledger.head_file import head_file_path
 from agt.ledger.ledger import Ledger
@@ -268,7 +268,9 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             f"ledger {ledger.path} was created with the budget {describe_budget(allowance)}, which "
             "cannot be raised later"
         )
-        if allowance.delta:
+        if not allowance.delta:
+            console.note(without_delta(ledger.path))
+        else:
             reserved = float(allowance.leak_limit)
             share = allowance.leaks
             console.say(

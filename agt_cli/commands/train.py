@@ -280,7 +280,8 @@ def _private_labels(
         yield f"to open a ledger: {ledger.opening(name, folder, 1e-5)} ({head})"
     elif not ledger.admitted:
         yield f"to use this ledger: {ledger.admission(folder)[0]}"
-    command = release_command(folder, mechanism, f"{ledger.eps:g}", "1e-5", ledger=name)
+    total = (f"{ledger.eps:g}", ledger.delta(1e-5))
+    command = release_command(folder, mechanism, *total, ledger=name)
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from agt import sentences
 from agt.errors import CheckError, ConfigError
-from agt.ledger.payer import Reservation
+from agt.ledger.payer import LedgerPayer, Reservation
 from agt.mechanisms.claims import Claim
 from agt.release import AnyRelease, WeightsRelease, judge
 from agt_cli.releasing.request import PredictRequest
@@ -160,6 +160,16 @@ def _input_mismatches(request: PredictRequest, release: AnyRelease) -> list[str]
             f"the remaining budget of the ledger of {population} covers only {remaining:,} of the "
             f"{requested:,} labels"
         )
+    payer = request.payer
+    if isinstance(payer, LedgerPayer):
+        total = request.config.total
+        budget = payer.ledger.population.allowance
+        if total.delta > budget.delta > 0:
+            lines.append(
+                f"total.delta={total.delta:g} is larger than the delta of the ledger of "
+                f"{payer.name}, {budget.delta:g}, with which the ledger counts a larger eps than "
+                f"total.eps={total.eps:g} for this release: give total.delta={budget.delta:g}"
+            )
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
 from agt.ledger.ledger import (
-    NUMBERED_IDS,
+    SAME_IDS,
     Exhausted,
     Ledger,
     MatchingTable,
@@ -98,7 +98,7 @@ def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> Con
     first, match = next(iter(holding.items()))
     if all(matching_table.by_names for matching_table in holding.values()):
         return ConfigError(
-            f"ledger: is this one of the people of the ledger {first}? {NUMBERED_IDS} "
+            f"ledger: is this one of the people of the ledger {first}? {SAME_IDS} "
             f"The table {dataset} and a table of that ledger have the same {match.shared}. If "
             f"these are the same people, give ledger={first}, so that this ledger counts "
             "the release. Otherwise open a ledger of their own with agt ledger init NAME "

@@ -23,6 +23,7 @@ class _ArrayGuesses:
         vectors: names of arrays of two dimensions or more.
         labels: names of lists that may hold labels.
         ids: names of lists that may hold ids: a different value in each row.
+        units: names of lists that may hold the ids of people who have several rows.
         classes: the values of the list that holds labels, where it is the only one.
         pixels: whether the only array of vectors has one byte a number, as pixels have.
         image: the height and width of a record of that array, where it has two dimensions.
@@ -31,6 +32,7 @@ class _ArrayGuesses:
     vectors: tuple[str, ...]
     labels: tuple[str, ...]
     ids: tuple[str, ...]
+    units: tuple[str, ...]
     classes: tuple[str, ...]
     pixels: bool = False
     image: tuple[int, ...] = ()
@@ -56,6 +58,11 @@ class _ArrayGuesses:
             for name, distinct in values.items()
             if name not in ids and 2 <= len(distinct) <= MAX_FOUND
         )
+        units = tuple(
+            name
+            for name, distinct in values.items()
+            if name not in ids and len(distinct) > MAX_FOUND and distinct.dtype.kind != "f"
+        )
         classes = tuple(map(str, values[labels[0]])) if len(labels) == 1 else ()
         pixels = False
         image: tuple[int, ...] = ()
@@ -63,7 +70,18 @@ class _ArrayGuesses:
             array = arrays[vectors[0]]
             pixels = array.dtype == np.uint8
             image = array.shape[1:] if array.ndim == 3 else ()
-        return cls(vectors, labels, ids, classes, pixels, image)
+        return cls(vectors, labels, ids, units, classes, pixels, image)
+
+    @property
+    def about_units(self) -> str:
+        """What to type if a list names people, as a further sentence; empty: none may."""
+        if not self.units:
+            return ""
+        return (
+            f". If {few(self.units, 3)} names the person of each record, add "
+            f"dataset.unit={self.units[0]} relation.unit_rows=NUMBER, a public limit on the "
+            "records of one person. Otherwise each record counts by itself"
+        )
 
     @property
     def about_images(self) -> str:
@@ -99,7 +117,7 @@ def advice_for_arrays(path: Path) -> str:
     about_labels = ""
     with suppress(OSError, ValueError, BadZipFile):
         arrays = _ArrayGuesses.in_file(path)
-        about_labels = f". {arrays.about_labels}{arrays.about_images}"
+        about_labels = f". {arrays.about_labels}{arrays.about_units}{arrays.about_images}"
         names_of = {"x": arrays.vectors, "label": arrays.labels, "id": arrays.ids}
         for key, names in names_of.items():
             if len(names) == 1:

@@ -42,6 +42,7 @@ class ColumnOptions:
         formats: column -> how its dates or numbers are declared to be written; those of other
             columns are found in their words.
         ranges: column -> its public range; those of other columns are proposed.
+        lists: column -> the public list of its values; those of other columns are proposed.
         codes: columns whose numbers are codes without an order, so they are proposed as lists.
     """
 
@@ -49,6 +50,7 @@ class ColumnOptions:
     most_values: int = MAX_LISTED_VALUES
     formats: Mapping[str, DeclaredFormat] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     codes: Sequence[str] = ()
 
 
@@ -72,8 +74,8 @@ class Column:
         numeric: the range proposed; empty: it is no numeric feature.
         categorical: the list of values proposed; empty: it is no categorical feature.
         outside: rows with a number outside of the range, which leaves outliers out.
-        public: the range is the type's own, or its owner declared it; it was not read off the
-            records.
+        public: the range is the type's own, or its owner declared it, or the list of values; it
+            was not read off the records.
         mixed: some values are whole numbers, and all others text.
         resembles_row_numbers: its values look like row numbers, as
             ``dataset.resembles_row_numbers`` says.

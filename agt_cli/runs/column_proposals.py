@@ -65,8 +65,8 @@ def propose_columns(
         options: what the owner says of the columns.
 
     Raises:
-        DataError: a range was declared of a column that is no numeric feature, or codes of one
-            that has neither whole numbers nor words.
+        DataError: a range was declared of a column that is no numeric feature, or codes or a list
+            of one that has neither whole numbers nor words.
     """
     rows = row_count(values_by_column)
     proposals = []
@@ -97,6 +97,20 @@ def _check_options_fit(path: Path, column: Column, rows: int, options: ColumnOpt
         raise DataError(
             f"{path}: codes names the column '{name}', but no list of its values can be proposed "
             f"({reason}): leave '{name}' out of codes"
+        )
+    listed = options.lists.get(name, ())
+    if listed and not column.categorical:
+        reason = column.remark or "its values are numbers that are not whole, or dates"
+        raise DataError(
+            f"{path}: lists names the column '{name}', but no list can be given to it ({reason}): "
+            f"leave '{name}' out of lists"
+        )
+    # Where a column has too many values to list, ``values`` is empty.
+    if listed and column.values and not {*listed} & {word for word, _ in column.values}:
+        words = ", ".join(listed)
+        raise DataError(
+            f"{path}: lists={{{name}: [{words}]}} contains no value of this column: give its "
+            "values as they are written in the file"
         )
     declared = options.ranges.get(name, ())
     if declared and not column.numeric:
@@ -149,6 +163,9 @@ def _propose_column(
             in_groups=_are_in_digit_groups(values),
         )
         identity = _reason_identifying(column, rows, options.most_values)
+        listed = options.lists.get(values.name, ())
+        if listed:
+            return replace(column, kind="category", categorical=listed, public=True)
         if identity and not declared:
             return replace(column, kind="id", remark=identity)
     is_code = values.name in options.codes and values.is_whole

@@ -181,7 +181,7 @@ def _described_names(
 
     Args:
         reader: reads the file.
-        options: its formats, ranges and codes name columns.
+        options: its formats, ranges, lists and codes name columns.
         label: the column of labels; None: not named.
         id: the column that identifies each record permanently; None: not named.
         drop: columns that must not be features.
@@ -193,6 +193,7 @@ def _described_names(
     named = [("label", label), ("id", id)]
     named += [("formats", name) for name in options.formats]
     named += [("ranges", name) for name in options.ranges]
+    named += [("lists", name) for name in options.lists]
     named += [("codes", name) for name in options.codes]
     named += [("drop", name) for name in drop]
     for setting, name in named:

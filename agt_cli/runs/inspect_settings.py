@@ -41,6 +41,7 @@ class InspectSettings(TableFile):
             most_values=self.most_values,
             formats=self.formats,
             ranges=self.limits,
+            lists={column: tuple(map(str, words)) for column, words in self.lists.items()},
             codes=self.codes or (),
         )
         given = {"separator": self.separator, "encoding": self.encoding}

@@ -13,7 +13,7 @@ import numpy as np
 from agt.data.ids import resemble_row_numbers
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
-from agt.ledger.ledger import NUMBERED_IDS, Ledger, MatchingTable, check_no_other_ledger
+from agt.ledger.ledger import SAME_IDS, Ledger, MatchingTable, check_no_other_ledger
 from agt.ledger.payer import ProtectedPeople
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.weights_mechanism import weights_mechanisms
@@ -41,6 +41,7 @@ class LedgerProposal:
         unit: whose data its budget protects, as the ledger records it.
         admitted: whether it has admitted this table, and not only another one of these people.
         eps: the largest budget, at most the planned one, of a release that it accepts; 0: none.
+        max_delta: of its budget, which the delta of a release should not exceed.
         sentences: what the owner should know of the ledgers; empty: there are none.
         declares_others: whether a new ledger must declare that its people are others than those of
             a ledger with the same numbered ids.
@@ -50,6 +51,7 @@ class LedgerProposal:
     unit: str = ""
     admitted: bool = False
     eps: float = 0.0
+    max_delta: float = 1.0
     sentences: tuple[str, ...] = ()
     declares_others: bool = False
 
@@ -172,20 +174,34 @@ class LedgerProposal:
             ledger.path, table, compare_names=not admitted, declared_others=book.declared
         )
         kind = weights_mechanisms().get(mechanism)
+        max_delta = population.allowance.delta
 
         def guarantee_within(budget: float) -> Guarantee:
             """Return the guarantee of the whole release with this total eps."""
             # All labels together spend at most this, however many they are.
-            return PureDP(budget) if kind is None else kind.within(budget, delta).guarantee
+            if kind is None:
+                return PureDP(budget)
+            return kind.within(budget, min(delta, max_delta) or delta).guarantee
 
         smaller = [float(f"{share * eps:.2g}") for share in _SHARES]
         for budget in (eps, *smaller):
             guarantee = guarantee_within(budget)
             if population.allowance.max_lot_size(book.spent, guarantee, 1):
                 less = f"What is left of its budget holds eps = {budget:g}, not {eps:g}."
-                return cls(name, population.unit, admitted, budget, (less,) if budget < eps else ())
+                return cls(
+                    name,
+                    population.unit,
+                    admitted,
+                    eps=budget,
+                    max_delta=max_delta,
+                    sentences=(less,) if budget < eps else (),
+                )
         reason = describe_refusal(population, book.spent, guarantee_within(eps))
         return cls(name, population.unit, admitted, sentences=(f"{reason}.",))
+
+    def delta(self, planned: float) -> str:
+        """Return the delta of a release, as it is typed: the planned one, or the ledger's."""
+        return f"{min(planned, self.max_delta):g}"
 
     def opening(self, name: str, run: Path | str, delta: float, unit: str = "") -> str:
         """Return the command that opens a new ledger of these people.
@@ -211,7 +227,7 @@ class LedgerProposal:
 def _shared_ids_sentence(name: str, match: MatchingTable) -> str:
     """Return which ids a table of a ledger shares, and that numbered ids may match by chance."""
     return (
-        f"{NUMBERED_IDS} The ledger {name} admitted the table {match.name} with the same "
+        f"{SAME_IDS} The ledger {name} admitted the table {match.name} with the same "
         f"{match.shared}."
     )
 

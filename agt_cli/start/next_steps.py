@@ -128,7 +128,7 @@ def publishing_commands(
         first = [ledger.opening(name, folder, settings.delta, unit)]
     else:
         first = [] if ledger.admitted else ledger.admission(folder)
-    total = (f"{ledger.eps:g}", f"{settings.delta:g}")
+    total = (f"{ledger.eps:g}", ledger.delta(settings.delta))
     return [*first, f"agt {release_command(folder, mechanism, *total, ledger=name)}"]
 
 

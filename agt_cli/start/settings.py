@@ -29,6 +29,11 @@ CHANGES_INSPECTION = (
     *("label", "missing_label", "target", "range", "drop", "codes", "id", "unit_rows"),
 )
 """The answers after which the table is looked at again."""
+_WRITTEN_IN_OWN_FORM = (
+    *("file", "data_dir", "force"),
+    *("formats", "drop", "codes", "ranges", "lists"),
+)
+"""Settings that a command line does not repeat, or not as KEY=VALUE."""
 NONE = "none"
 
 
@@ -137,6 +142,8 @@ class StartSettings(StartAnswers, InspectSettings):
         declared = {*(self.public or ())}
         if self.ranges and all(c.public for c in inspection.features if c.numeric):
             declared.add("ranges")
+        if self.lists and all(c.public for c in inspection.features if not c.numeric):
+            declared.add("lists")
         return [group for group in self.groups if group not in declared]
 
     def inspect(self) -> Inspection:
@@ -216,14 +223,16 @@ class StartSettings(StartAnswers, InspectSettings):
         words = [
             f"{key}={_word(value)}"
             for key, value in given.items()
-            if key not in ("file", "data_dir", "force", "formats", "drop", "codes", "ranges")
+            if key not in _WRITTEN_IN_OWN_FORM
         ]
         for setting in ("drop", "codes"):
             columns = getattr(self, setting)
             if columns is not None:
                 words.append(columns_override(setting, columns))
-        if self.ranges:
-            words.append(_ranges_override(self.ranges))
+        for setting in ("ranges", "lists"):
+            values_of_columns = getattr(self, setting)
+            if values_of_columns:
+                words.append(_columns_mapping(setting, values_of_columns))
         if self.formats:
             words.append(formats_override(self.formats))
         return shlex.join(["agt", "start", str(path), *words])
@@ -272,10 +281,15 @@ class Answered:
         return Answered(settings, inspection, self.asked | {key})
 
 
-def _ranges_override(ranges: Mapping[str, Sequence[float | str]]) -> str:
-    """Return the word of a command line that declares these ranges, not quoted for a shell."""
-    entries = (f"{name}: [{', '.join(map(_word, ends))}]" for name, ends in ranges.items())
-    return f"ranges={{{', '.join(entries)}}}"
+def _columns_mapping(setting: str, values: Mapping[str, Sequence[float | str]]) -> str:
+    """Return the word of a command line that declares ranges or lists, not quoted for a shell.
+
+    Args:
+        setting: the setting, ``ranges`` or ``lists``.
+        values: column -> the ends of its range, or its values.
+    """
+    entries = (f"{name}: [{', '.join(map(_word, words))}]" for name, words in values.items())
+    return f"{setting}={{{', '.join(entries)}}}"
 
 
 def _word(value: object) -> str:

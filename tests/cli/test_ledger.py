@@ -15,6 +15,7 @@ from agt.ledger.book import Charge
 from agt.ledger.ledger import Ledger
 from agt.mechanisms.guarantees import GaussianDP
 from agt_cli.cli import main
+from agt_cli.start.ledger_proposal import LedgerProposal
 
 from .conftest import TINY, Agt, Said
 
@@ -82,6 +83,17 @@ def test_a_day_of_it(agt: Agt, trained: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] != ["outputs"]
     assert not (tmp_path / "outputs" / "ledger").exists(), "no run folder"
     assert sorted(path.name for path in (tmp_path / "ledgers").iterdir()) == ["people.ledger"]
+
+
+def test_a_new_ledger_without_a_delta_says_what_it_cannot_pay_for(
+    agt: Agt, trained: Path, tmp_path: Path
+) -> None:
+    said = agt("ledger", "init", "people", f"run={trained}", "total.eps=1").ended(0)
+    assert "no weights (noisy_statistics, release_weights)" in said.err
+    (tmp_path / "ledgers" / "people.ledger").unlink()
+    # What the line proposes works.
+    again = agt("ledger", "init", "people2", f"run={trained}", *BUDGET).ended(0)
+    assert "no weights" not in again.err
 
 
 def test_what_is_wrong_ends_with_3(agt: Agt, trained: Path, tmp_path: Path) -> None:
@@ -415,3 +427,39 @@ def test_what_draws_before_it_is_trained_carries_its_unit(agt: Agt, visits: Path
     (debit,) = agt("ledger", "show", "people", "--json").json["debits"]
     assert debit["unit"] == {"column": "customer", "rows": 5}
     assert debit["mechanism"] == "noise in training"
+
+
+def test_a_total_budget_pays_only_for_a_mechanism_that_was_named(
+    agt: Agt, predict: Agt, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agt("ledger", "init", "people", f"run={home / 'box'}", *BUDGET).ended(0)
+    predict("total.eps=0.1").ended(2, "mechanism=... is missing", "mechanism=noisy_statistics")
+    line = ("predict", f"run={home / 'box'}", "inputs=q.csv", "force=true", "total.eps=0.1")
+    monkeypatch.setenv("AGT_LEDGER", "people")
+    agt(*line).ended(2, "mechanism=... is missing")
+    agt(*line, "simulate=1", "ledger=none").ended(0)
+    monkeypatch.delenv("AGT_LEDGER")
+    predict("mechanism.eps=0.01").ended(0)
+    predict("total.eps=0.1", "mechanism=randomized_response").ended(0)
+
+
+def test_a_release_with_a_larger_delta_than_its_ledger_is_stopped_before_it_is_paid_for(
+    agt: Agt, home: Path
+) -> None:
+    agt("ledger", "init", "people", f"run={home / 'box'}", *BUDGET).ended(0)
+    Path("q.csv").write_text("x1,x2\n0.1,0.2\n-0.3,0.4\n")
+    line = ("predict", f"run={home / 'box'}", "inputs=q.csv", "ledger=people", "total.eps=0.1")
+    margins = (*line, "mechanism=gaussian_margin")
+    agt(*margins, "total.delta=0.001").ended(2, "give total.delta=1e-05", "No budget was spent")
+    assert agt("ledger", "show", "people", "--json").json["eps_so_far"] == 0
+    agt(*margins, "total.delta=1e-5").ended(0)
+    agt(*margins, "total.delta=0.001", "force=true").ended(0)
+
+
+def test_a_proposed_release_has_at_most_the_delta_of_its_ledger(agt: Agt, home: Path) -> None:
+    agt("ledger", "init", "people", f"run={home / 'box'}", "total.eps=1").ended(0)
+    proposal = LedgerProposal.find(
+        home / "box", "randomized_response", 1.0, 1e-5, np.array(["a", "b"])
+    )
+    assert (proposal.name, proposal.eps, proposal.delta(1e-5)) == ("people", 1.0, "0")
+    assert LedgerProposal().delta(1e-5) == "1e-05", "of a new ledger"

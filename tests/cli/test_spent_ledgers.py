@@ -83,10 +83,10 @@ def test_ids_that_match_are_said_to_match_by_chance_before_anything_else(tmp_pat
     yours = AdmittedTable("yours", "b" * 32, people=NAMES)
     with Ledger.create(tmp_path / "yours.ledger", people(), tables=[yours]) as ledger:
         path = ledger.path
-    with pytest.raises(ConfigError, match=r"^Numbered ids.*by chance.*another_population=true"):
+    with pytest.raises(ConfigError, match=r"^The same ids.*by chance.*another_population=true"):
         check_no_other_ledger(tmp_path / "mine.ledger", mine)
     (warning,) = similar_table_warnings(path, mine)
-    assert warning.startswith("Numbered ids")
+    assert warning.startswith("The same ids")
 
 
 def test_a_match_of_data_is_not_said_to_be_chance(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_match_of_data_is_not_said_to_be_chance(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^the people of yours already have a ledger"):
         check_no_other_ledger(tmp_path / "mine.ledger", table)
     (warning,) = similar_table_warnings(path, table)
-    assert "Numbered" not in warning
+    assert "The same ids" not in warning
 
 
 @pytest.mark.parametrize(

@@ -374,9 +374,46 @@ def test_a_proposed_range_of_dates_is_not_declared(agt: Agt, tmp_path: Path) -> 
     assert dataset(tmp_path)["from_data"] == ["age", "town", "classes"]
 
 
+def test_a_list_that_its_owner_knows_is_an_answer(agt: Agt, tmp_path: Path) -> None:
+    table = plain(tmp_path / "t.csv")
+    given = [word for word in ANSWERS if not word.startswith("public=")]
+    public = "public=[ranges,classes,size]"
+    seen = sorted(table["town"].unique())
+    lists = f"lists={{town: [{seen[0]}, elsewhere]}}"
+    told = agt("start", "t.csv", *given, public, lists, "--json").ended(0).json
+    node = dataset(tmp_path)
+    assert node["categorical"]["town"] == [seen[0], "elsewhere"]
+    assert node["from_data"] == told["not_public"] == []
+    assert "town" not in node["proposed_from_rows"]
+    words = shlex.split(told["commands"][0])[1:]
+    assert lists in words
+    agt(*words, "-q").ended(0)
+
+
+def test_a_list_makes_codes_of_numbers_and_keeps_a_column_of_many_words(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    table["region"] = np.arange(300) % 7
+    table["street"] = [f"street {'abcdefghij'[row % 10]}{row}" for row in range(300)]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    lists = "lists={region: [0,1,2,3], street: [street a0]}"
+    agt("data", "inspect", "t.csv", "label=churn", lists, "-q").ended(0)
+    listed = dataset(tmp_path)["categorical"]
+    assert (listed["region"], listed["street"]) == (["0", "1", "2", "3"], ["street a0"])
+    assert dataset(tmp_path)["from_data"] == ["age", "town", "classes"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("lists={Town: [a]}",), "did you mean 'town'"),
+        (("lists={town: [nowhere]}",), "no value of this column"),
+        (("lists={town: north}",), "in brackets"),
+        (("lists={town: []}",), "at least 1 entry"),
+        (("lists={churn: [a]}",), "leave 'churn' out of lists"),
+        (("lists=[a]",), "lists={region: [north, south]}"),
+        (("lists={age: [a]}", "ranges={age: [0,120]}"), "both name the column 'age'"),
         (("ranges={Age: [0,120]}",), "did you mean 'age'"),
         (("ranges={town: [0,1]}",), "town"),
         (("ranges={churn: [0,1]}",), "range=[LOW,HIGH]"),
@@ -387,7 +424,7 @@ def test_a_proposed_range_of_dates_is_not_declared(agt: Agt, tmp_path: Path) -> 
         (("age=[0,120]",), "ranges={age: [0,120]}"),
     ],
 )
-def test_a_range_that_cannot_be_is_refused_before_anything_is_written(
+def test_a_range_or_list_that_cannot_be_is_refused_before_anything_is_written(
     agt: Agt, tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
     plain(tmp_path / "t.csv")

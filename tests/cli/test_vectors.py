@@ -49,6 +49,7 @@ def test_a_center_that_nobody_declared_public_gets_no_command_for_private_labels
 
 def test_start_prints_the_next_step_for_vectors(agt: Agt, scans: Path) -> None:
     said = agt("start", "scans.npz").ended(0)
+    assert "dataset.unit" not in said.out
     assert "agt train dataset=embeddings dataset.path=scans.npz" in said.out
     assert "agt train" in agt("start", "scans.npz", "--json").json["next"]
 
@@ -65,3 +66,11 @@ def test_a_network_on_large_features_is_warned_of_with_the_factor_that_mends_it(
     assert warning in agt(*box).ended(0).err
     assert "largest feature" not in agt(*box, "dataset.scale=0.00392").ended(0).err
     assert "largest feature" not in agt(*line).ended(0).err, "a linear head scales each record"
+
+
+def test_ids_that_repeat_in_a_file_of_arrays_are_offered_as_people(agt: Agt) -> None:
+    people = np.repeat([f"p{person:03}" for person in range(150)], 2)
+    np.savez("v.npz", x=np.zeros((300, 3)), y=np.arange(300) % 2, patient=people)
+    said = agt("start", "v.npz").ended(0)
+    assert "If patient names the person of each record, add dataset.unit=patient" in said.out
+    assert "dataset.label=y" in said.out

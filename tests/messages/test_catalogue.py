@@ -206,6 +206,7 @@ certify run=@box compute.kernel=gpu | 2 | compute.kernel=gpu
 certify run=@box +mechanism.eps=1 | 2 | unknown key 'mechanism'
 plan run=@box eps=[] | 2 | eps:
 plan run=@box eps=1 | 2 | eps: expected a list, got 1: give eps=[1]
+plan run=@box eps=0 | 2 | eps: expected a list, got 0, and each entry must be greater than 0
 plan run=@box eps=[0] | 2 | eps.0:
 plan run=@box eps=[-1] | 2 | eps.0:
 plan run=@box eps=[nan] | 2 | eps.0: | finite
@@ -446,6 +447,11 @@ train --dataset=digits | 2 | settings are written without dashes | type dataset=
 train dataset = digits | 2 | without blanks around the equals sign | dataset=digits
 train dataset:digits | 2 | did you mean 'dataset=digits'
 train k=10 | 2 | unknown key 'k' | did you mean 'kgrid.max'
+{TABLE}@ok.csv size=2000 | 2 | unknown key 'size'; did you mean 'dataset.declared_size'?
+{TABLE}@ok.csv units=person | 2 | unknown key 'units'; did you mean 'dataset.unit'?
+train clip=1 | 2 | unknown key 'clip'; did you mean 'training.clip_elementwise'?
+data inspect @ok.csv unit_rows=5 | 2 | unknown key 'unit_rows' | id=COLUMN unit_rows=NUMBER
+predict run=@box unit=person | 2 | unknown key 'unit'; agt predict --help
 train training.caution=0,5 | 2 | decimal point | training.caution=0.5
 train model.hidden=64,32 | 2 | is a list | type model.hidden=[64,32]
 train kgrid.values=1,5 | 2 | type kgrid.values=[1,5]

@@ -108,7 +108,7 @@ FIT: list[tuple[dict[str, Any], str]] = [
     ({"batch": {"count": 4, "n_max": 3}}, 'batch["n_max"]'),
     ({"batch": {"x": 1}}, 'batch["x"]'),
     ({"batches": 2, "batch": {"count": 4}}, "batches"),
-    ({"declared": agt.Declared(size=5)}, 'batch["n_max"]'),
+    ({"declared": agt.Declared(size=5)}, "declared.size"),
     ({"x": FRAME, "columns": agt.Columns(numeric={"text": [0, 1]})}, "columns.numeric.text"),
 ]
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
@@ -83,3 +85,80 @@ def test_warnings_name_the_line_of_the_user() -> None:
             model.release(x[:2], agt.RandomizedResponse(eps=30))
     assert {warning.category for warning in seen} == {Doubtful, PrivacySumWarning}
     assert {warning.filename for warning in seen} == {__file__}
+
+
+NETWORK: dict[str, Any] = {"network": (4,), "epochs": 1, "lr": 1, "clip": 0.1}
+EVERYTHING = agt.Declared(classes=[0, 1], size=60, features=True, settings=True)
+
+
+@pytest.mark.parametrize(
+    ("ks", "declared", "doubted"),
+    [
+        ([1, 3], EVERYTHING, True),
+        ([0, 1, 2, 3], EVERYTHING, False),
+        (3, EVERYTHING, False),
+        ([1, 3], agt.Declared(classes=[0, 1], size=60), False),
+    ],
+    ids=["gaps", "listed without gaps", "one number", "no release is planned"],
+)
+def test_a_grid_that_no_release_takes_is_doubted_by_fit(
+    ks: Any, declared: agt.Declared, doubted: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        model = agt.fit(x, np.arange(60) % 2, ks=ks, declared=declared, **NETWORK)
+    doubts = [str(warning.message) for warning in seen]
+    assert any("train with ks=3, one number" in doubt for doubt in doubts) == doubted
+    if doubted:  # both remedies are what the message says that they are
+        response = agt.RandomizedResponse(eps=1)
+        with pytest.raises(agt.ConfigError, match="condition a"):
+            model.release(x[:1] + 9, response)
+        model.release(x[:1] + 9, response, counting="index", seed=0)
+
+
+def test_a_declared_size_of_people_is_named_where_rows_are_too_many() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    declared = agt.Declared(classes=[0, 1], size=60)
+    with pytest.raises(agt.ConfigError) as refused:
+        agt.fit(x, np.arange(200) % 2, declared=declared, **NETWORK)
+    text = str(refused.value)
+    assert "a batch has 200 records, but by declared.size" in text
+    assert "about 60, and at most 113" in text
+    assert "rows, not people" in text
+
+
+def test_a_cap_on_a_batch_that_was_given_is_named_itself() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    batch = {"normalizer": 60, "n_max": 100}
+    with pytest.raises(agt.ConfigError, match=r'batch\["n_max"\]=100 allows fewer: raise n_max'):
+        agt.fit(x, np.arange(200) % 2, batch=batch, **NETWORK)
+
+
+class Own(nn.Module):
+    """A network with its own forward(), as people bring it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.rest(self.norm(self.first(x)))
+        return result
+
+
+def test_a_network_with_its_own_forward_is_told_its_layers_and_which_have_no_rule() -> None:
+    with pytest.raises(agt.ConfigError) as refused:
+        agt.fit(np.zeros((4, 2)), np.arange(4) % 2, network=Own())  # type: ignore[arg-type]
+    text = str(refused.value)
+    assert "net = Own(), nn.Sequential(net.first, net.norm, *net.rest)" in text
+    assert "layer norm (BatchNorm1d). Leave this out" in text
+
+
+def test_a_network_without_named_layers_is_refused_without_a_proposal() -> None:
+    layers = nn.ModuleList([nn.Linear(2, 2)])
+    with pytest.raises(agt.ConfigError, match=r"computes bounds layer by layer$"):
+        agt.fit(np.zeros((4, 2)), np.arange(4) % 2, network=layers)  # type: ignore[arg-type]

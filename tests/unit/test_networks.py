@@ -84,6 +84,16 @@ class Net(nn.Module):
     def forward(self, x):
         return self.body(x)
 
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.width = int(3)
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
 def build(width=3, *, outputs=2):
     return nn.Sequential(nn.Linear(width, outputs))
 
@@ -143,6 +153,10 @@ def test_the_name_and_the_folder_to_type_follow_from_what_was_typed(
         ("net_of_mine.biuld", "did you mean 'build'"),
         ("net_of_mine.net", "def make_net(): return nn.Sequential(nn.Linear(3, 2))"),
         ("net_of_mine.Net", "def make_net(): return Net().body"),
+        (
+            "net_of_mine.Two",
+            "def make_net(): net = Two(); return nn.Sequential(*net.body, net.head)",
+        ),
         ("net_of_mine.needs", "width and hidden"),
         ("broken_net.make", "broken_net.py, line 1"),
         ("net-of-mine.make", "rename the file"),

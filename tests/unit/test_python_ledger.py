@@ -15,6 +15,7 @@ from secrets import token_hex
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from joblib import parallel_backend
 from sklearn.calibration import CalibratedClassifierCV
@@ -309,7 +310,7 @@ def test_a_warning_that_is_an_error_leaves_the_release_noted(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(agt.PrivacySumWarning):
-            model.release(X[:1], RESPONSE)
+            model.release(X[:1] + 1, RESPONSE)
     assert sum(noted.releases for noted in account.groups) == 2
 
 
@@ -466,7 +467,7 @@ def test_a_ledger_of_another_folder_that_counts_the_same_people_is_named(
         ledgers.append(agt.Ledger.create(path, unit="one record", eps=10, delta=1e-5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.release(X[:1], RESPONSE, ledger=ledgers[0])
+        model.release(X[:1] + 1, RESPONSE, ledger=ledgers[0])
     with pytest.warns(agt.PrivacySumWarning, match=str(ledgers[0].path)):
         release = model.release(X[:1], RESPONSE, ledger=ledgers[1])
     with OpenLedger.open(ledgers[0].path, writing=False) as other:
@@ -646,3 +647,64 @@ def test_people_are_hashed_where_a_whole_block_of_records_is_public(
     assert np.array_equal(
         HashedPeople.from_records(records).hashes, HashedPeople.from_records(private_records).hashes
     )
+
+
+# -- what is said to somebody who brings own arrays
+# --------------------------------------------------------------------------------------------------
+
+PEOPLE = np.array([f"p{row // 2}" for row in range(200)])
+WITH_IDS = replace(DECLARED, ids=True)
+
+
+def test_records_on_a_ledger_of_people_are_told_what_to_give(tmp_path: Path) -> None:
+    people = agt.Ledger.create(tmp_path / "p.ledger", unit="one patient", eps=1, delta=1e-5)
+    model = agt.fit(X, Y, declared=WITH_IDS)
+    with pytest.raises(agt.ConfigError) as refused:
+        model.release(X[:2] + 1, RESPONSE, ledger=people)
+    text = str(refused.value)
+    assert "Train with units=... and unit_rows=NUMBER" in text
+    assert "a ledger that was created with unit='one record'" in text
+    assert "dataset." not in text
+    counted = agt.fit(X, Y, declared=WITH_IDS, units=PEOPLE, unit_rows=2)
+    small = agt.RandomizedResponse(eps=0.1)
+    counted.release(X[:2] + 1, small, ledger=people)  # what the message says to do
+
+
+def test_a_ledger_without_a_delta_says_so_when_it_is_created_and_when_it_refuses(
+    tmp_path: Path, model: agt.Fitted
+) -> None:
+    with pytest.warns(agt.Doubtful, match="delta=0: this budget has no delta"):
+        pure = agt.Ledger.create(tmp_path / "pure.ledger", unit="one record", eps=1)
+    with pytest.raises(Exhausted, match=r"needs a ledger whose budget has a delta above 0\."):
+        model.release(X[:2] + 1, agt.GaussianMargin(mu=0.02), ledger=pure)
+    assert debits(pure) == []
+
+
+def test_a_budget_that_is_used_up_says_what_is_spent(ledger: agt.Ledger, model: agt.Fitted) -> None:
+    model.release(X[:9] + 1, RESPONSE, ledger=ledger)
+    with pytest.raises(Exhausted, match="because eps = 9 is already spent"):
+        model.release(X[:2] + 2, agt.RandomizedResponse(eps=2), ledger=ledger)
+    with pytest.raises(Exhausted, match="covers only 1 of the 2"):
+        model.release(X[:2] + 2, RESPONSE, ledger=ledger)
+
+
+@pytest.mark.parametrize(("rows", "said"), [(3, "3 of 5 queries have"), (1, "1 of 5 queries has")])
+def test_a_release_about_training_records_warns(model: agt.Fitted, rows: int, said: str) -> None:
+    queries = np.concatenate([X[:rows], X[:5][rows:] + 1])
+    with pytest.warns(agt.Doubtful, match=f"{said} the features of a training record"):
+        model.release(queries, RESPONSE)
+
+
+def test_other_queries_simulations_and_coded_coincidences_do_not_warn(model: agt.Fitted) -> None:
+    frame = pd.DataFrame({"group": np.array(["a", "b"])[Y]})
+    columns = agt.Columns(categorical={"group": ("a", "b", "c")})
+    coded = agt.fit(frame, Y, columns=columns, declared=DECLARED)
+    queries = pd.DataFrame({"group": ["a", "c", "c"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.release(X[:5] + 1, agt.RandomizedResponse(eps=0.01))
+        model.release(X[:5], agt.RandomizedResponse(eps=0.01), seed=0)
+        coded.release(queries, agt.RandomizedResponse(eps=0.01))
+    queries = pd.DataFrame({"group": ["a", "a", "c"]})
+    with pytest.warns(agt.Doubtful, match="2 of 3 queries"), pytest.warns(agt.PrivacySumWarning):
+        coded.release(queries, agt.RandomizedResponse(eps=0.01))
