@@ -782,8 +782,8 @@ def proposed_words(proposed: int, total: int, *, classes: bool, size: bool) -> s
         classes: whether it proposed the list of classes.
         size: whether it proposed the declared size.
     """
-    words = [f"{proposed} of {total} ranges and lists of columns"] if proposed else []
-    words += ["the list of classes"] if classes else []
-    words += ["the declared size"] if size else []
+    words = [f"{proposed} of {total} ranges and lists"] if proposed else []
+    words += ["the classes"] if classes else []
+    words += ["the size"] if size else []
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

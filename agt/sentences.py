@@ -11,11 +11,12 @@ from typing import Any, Final, Protocol
 from agt.messages import Message
 
 SCOPE_IN_BRIEF = (
-    "the guarantee protects the training records; the queries, their number and their ids are "
-    "taken to be public and independent of the training records"
+    "it protects the training records; queries are taken to be public and independent of them"
 )
 SCOPE = (
-    f"{SCOPE_IN_BRIEF}. The guarantee covers data that training accepts without an error. "
+    "the guarantee protects the training records; the queries, their number and their ids are "
+    "taken to be public and independent of the training records. The guarantee covers data that "
+    "training accepts without an error. "
     "Training refuses, for example, a batch above n_max, a unit above relation.unit_rows, a "
     "missing value where none is declared to occur, and a single class where no classes are "
     "declared. The guarantee does not cover how long the computation takes, nor what else a "
@@ -59,7 +60,7 @@ RELEASED_EARLIER = (
     "these labels were computed from weights that were released earlier, so they spend no further "
     "budget"
 )
-IN_FULL = "the full text of the claim is in report.md"
+IN_BRIEF = "guarantee (in full: report.html):"
 DRAWS_FROM_SEED = (
     "the random draws come from a seed, so they can be predicted: this is not a private release"
 )
@@ -123,6 +124,11 @@ _REMEDIES = {
     ),
     "f": Message("train with {config:training.product}=exact"),
     "g": Message("train with relation=add_remove"),
+}
+_DECLARED_IN_BRIEF = {  # letter -> what its declarations say
+    "b": "each record's split and features depend on it alone",
+    "c": "constants are public",
+    "e": "preprocessing and settings are public",
 }
 _COUNTED = {  # what a ledger counts of a release -> sentence
     "entry": "entry {} of the ledger counts this release",
@@ -339,17 +345,17 @@ def declaration(condition: str, statement: str, broken_by: str | None) -> str:
     return f"{declared}; false if {broken_by}" if broken_by else declared
 
 
-def declared_in_brief(conditions: Sequence[str]) -> str:
-    """Return that a guarantee depends on statements that are declared, as a sentence.
+def declared_in_brief(conditions: Iterable[str]) -> str:
+    """Return that a guarantee depends on statements that are declared, as a clause about it.
 
     Args:
         conditions: the letters of the conditions that need them, at least one.
     """
-    letters = ", ".join(conditions)
-    return (
-        f"declared, not proved (for condition {letters}): the statements that report.md lists. The "
-        "guarantee holds only if they are true"
+    stated = ", ".join(
+        f"{letter} ({_DECLARED_IN_BRIEF.get(letter, 'stated in its own words')})"
+        for letter in conditions
     )
+    return f"holds only if what was declared is true: {stated}"
 
 
 def simulation(reason: str, lines: Iterable[str]) -> list[str]:
@@ -409,6 +415,16 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
         f"this release belongs to the ledger of {population} ({counted}). All releases of this "
         f"ledger, including this one, are together ({eps:g}, {delta:g})-differentially private, "
         f"where the unit that is protected is {unit}"
+    )
+
+
+def account_in_brief(
+    population: str, entry: int, so_far: float, eps: float, delta: float, unit: str
+) -> str:
+    """Return what ``account`` and ``counter`` say as one sentence, for a terminal."""
+    return (
+        f"ledger of {population} after entry {entry}: eps = {so_far:.6g} of {eps:g} is spent. All "
+        f"its releases together are ({eps:g}, {delta:g})-differentially private for {unit}"
     )
 
 

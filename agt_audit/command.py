@@ -133,7 +133,6 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
         console.say(line)
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {digest}")
-    console.note(f"report: {record.folder / 'report.html'}")
     result = {"audit": plain_of(audit), "metrics": record.metrics, "digest": digest}
     if audit.violations:
         raise CheckError(audit.verdict, {"command": "audit", "run": str(record.folder), **result})

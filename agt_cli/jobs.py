@@ -130,7 +130,7 @@ def run_job(
         print_line = console.note if answers_on_stdout else console.say
         print_line(f"digest: {record.digest}")
     report = record.folder / "report.html"
-    console.note(f"report (open it in a browser): {report}")
+    console.note(f"report: {report}")
     return {"command": command, "run": str(record.folder), "digest": record.digest, **result}
 
 

@@ -489,9 +489,13 @@ class Ledger:
             return replace(state, second_head="same_disk")
         return state
 
-    def claim_sentences(self) -> list[str]:
-        """Return the sentences about this ledger in the claims of releases that it charges."""
-        return self.ledger_state_at(self.book.last.number).lines(self.population.unit)
+    def claim_sentences(self, brief: bool = False) -> list[str]:
+        """Return the sentences about this ledger in the claims of releases that it charges.
+
+        Args:
+            brief: as in ``LedgerState.lines``.
+        """
+        return self.ledger_state_at(self.book.last.number).lines(self.population.unit, brief)
 
     def account(self, debit: Debit | None, counts: Counts) -> Account:
         """Return the account of this ledger that a release's claim contains.

@@ -195,41 +195,33 @@ class Account:
             return None
         return sample_budget_curve(self.allowance)
 
-    @property
-    def lines(self) -> list[str]:
-        """The sentences of a claim about the ledger that counts its release.
+    def lines(self, brief: bool = False) -> list[str]:
+        """Return the sentences of a claim about the ledger that counts its release.
 
         They name the ledger, its budget and its unit, what is spent so far, whether the budget is
         used up, and what the ledger declares about its tables and files.
+
+        Args:
+            brief: for a terminal: what ``agt ledger init`` has said of the ledger is left out.
         """
-        return [*self._budget_lines, *self.ledger.lines(self.unit)]
-
-    @property
-    def brief_lines(self) -> list[str]:
-        """The same for a terminal, without what ``agt ledger init`` has said of the ledger."""
-        return [*self._budget_lines, *self.ledger.lines(self.unit, brief=True)]
-
-    @property
-    def _budget_lines(self) -> list[str]:
-        """The sentences about the ledger's budget, and what is spent of it."""
         allowance = self.allowance
+        eps, delta = allowance.eps, allowance.delta
         unit = sentences.unit(self.unit, self.ledger.tables)
-        debit = sentences.account(
-            self.population,
-            self.counts,
-            self.entry,
-            eps=allowance.eps,
-            delta=allowance.delta,
-            unit=unit,
-        )
-        budget = sentences.budget(allowance.eps, allowance.delta)
         used_eps = eps_so_far(allowance, self.spent)
-        lines = [debit, sentences.counter(used_eps, budget)]
+        if brief:
+            lines = [
+                sentences.account_in_brief(self.population, self.entry, used_eps, eps, delta, unit)
+            ]
+        else:
+            lines = [
+                sentences.account(self.population, self.counts, self.entry, eps, delta, unit),
+                sentences.counter(used_eps, sentences.budget(eps, delta)),
+            ]
         if not allowance.holds(self.spent):
             lines.append(sentences.ALL_SPENT)
         if self.elsewhere is not None:
             lines.append(sentences.ledgers_elsewhere(self.elsewhere))
-        return lines
+        return [*lines, *self.ledger.lines(self.unit, brief)]
 
 
 @schema
@@ -260,14 +252,8 @@ class Uncounted:
                 "made with ledger=none may name such ledgers"
             )
 
-    @property
-    def lines(self) -> list[str]:
-        """The claim's sentence about why no privacy ledger counts its release, as a list of one."""
+    def lines(self, _brief: bool = False) -> list[str]:
+        """Return the claim's sentence about why no privacy ledger counts it, as a list of one."""
         if self.why == "declined":
             return [sentences.declined_ledger(self.ledgers, self.unopened)]
         return [sentences.NO_ACCOUNT]
-
-    @property
-    def brief_lines(self) -> list[str]:
-        """The same for a terminal."""
-        return self.lines

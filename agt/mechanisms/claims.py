@@ -191,10 +191,23 @@ class Claim:
         """Sentences that say what all releases spend together, one for each total, at least one."""
         if not self.totals:
             return [sentences.spent_line(1, str(self.guarantee))]
-        queries = self.answers
-        if self.most is not None:  # a total covers the largest number of answers, given or not
-            queries = self.most
-        return [sentences.spent_line(queries, str(total)) for total in self.totals]
+        return [sentences.spent_line(self._counted_answers, str(total)) for total in self.totals]
+
+    @property
+    def _counted_answers(self) -> int | None:
+        """How many answers a total covers: the largest number, given or not; None: any number."""
+        return self.answers if self.most is None else self.most
+
+    @property
+    def _totals_for_neighbours(self) -> list[str]:
+        """The same with the neighbours that they are for, and without the composition's name."""
+        return [
+            sentences.spent_line(
+                self._counted_answers,
+                sentences.price(str(ApproximateDP(total.eps, total.delta)), self.neighbours),
+            )
+            for total in self.totals
+        ]
 
     def lines(self, brief: bool = False) -> list[str]:
         """Return the sentences of the claim, the guarantee first.
@@ -204,21 +217,21 @@ class Claim:
         says that it would hold without the seed.
 
         Args:
-            brief: for a terminal: totals come before a guarantee that is not in terms of (eps,
-                delta), the scope is shortened, declarations are counted and not listed, and what
-                ``agt ledger init`` has said of the ledger is left out.
+            brief: for a terminal: totals take the place of a guarantee that is not in terms of
+                (eps, delta), the scope is shortened, declarations are named by their condition, and
+                what ``agt ledger init`` has said of the ledger is left out.
         """
         lines = [self.text]
         # Without totals, the guarantee in the first sentence is the total.
         if self.proved and self.totals:
-            totals = self.total_sentences
-            is_gaussian = isinstance(self.guarantee, GaussianDP)
-            lines = [*totals, *lines] if brief and is_gaussian else [*lines, *totals]
+            lines += self.total_sentences
+            if brief and isinstance(self.guarantee, GaussianDP):
+                lines = self._totals_for_neighbours
         if self.proved:
             lines.append(sentences.SCOPE_IN_BRIEF if brief else sentences.SCOPE)
         if brief and self.declared:
             conditions = sorted({declaration.condition for declaration in self.declared})
-            lines.append(sentences.declared_in_brief(conditions))
+            lines.append(f"it {sentences.declared_in_brief(conditions)}")
         else:
             lines += map(str, self.declared)
         if self.noisy:
@@ -227,7 +240,7 @@ class Claim:
             return sentences.simulation(sentences.DRAWS_FROM_SEED, lines)
         account = self.account or self.uncounted
         if account is not None:
-            lines += account.brief_lines if brief else account.lines
+            lines += account.lines(brief)
         return lines
 
     def owner_warnings(self, size: float | None) -> list[str]:

@@ -349,7 +349,6 @@ def _certify_numbers(
     intervals_path = record.folder / intervals_file
     console.say(f"the interval of each query (for the data owner only): {intervals_path}")
     console.say(f"run folder: {record.folder}")
-    console.note(f"report: {record.folder / 'report.html'}")
     return _result(opened, quality, table, record)
 
 
@@ -480,23 +479,16 @@ def _print_labels(
     )
     console.say(f"median stable distance: {median_distance}")
     if median >= 1:
-        k = math.floor(median)
-        changes = describe_edits_up_to(relation, k)
-        console.say(
-            "protection against poisoning: half of the answers stay the same under any "
-            f"attack that changes the training data by up to k = {k:,}, that is, with "
-            f"{changes}"
-        )
+        changes = describe_edits_up_to(relation, math.floor(median))
+        console.say(f"half of the answers stay the same under any attack with {changes}")
     quality.print_to(console)
     if certification.caveat:
         console.say(certification.caveat)
     console.say(
-        "each query's answer and stable distance (for the data owner only; an answer is certified "
-        f"for every k up to its stable_distance): {record.folder / 'certificates.parquet'} "
-        "(columns: row, record_id, label, prediction, stable_distance, score)"
+        "each answer and its stable distance (for the data owner only): "
+        f"{record.folder / 'certificates.parquet'}"
     )
     console.say(f"run folder: {record.folder}")
-    for name in sorted((record.folder / "figures").glob("*.png")):
-        console.note(f"figure: {name}")
-    console.note(f"report: {record.folder / 'report.html'}")
     console.note(certification.privacy_sentence)
+    if all(condition.held for condition in opened.conditions):
+        console.note(f"next: agt plan run={opened.trained.finished.folder}")

@@ -274,9 +274,8 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
             reserved = float(allowance.leak_limit)
             share = allowance.leaks
             console.say(
-                f"{reserved:g} of the budget's delta is reserved for mechanisms that need a "
-                "delta of their own; the rest of delta is for releases with Gaussian noise "
-                f"(setting total.delta_share={share:g})"
+                f"{reserved:g} of delta is reserved for mechanisms with a delta of their own "
+                f"(total.delta_share={share:g}), the rest for Gaussian noise"
             )
         result = _print_state(ledger, console)
         _warn_of_other_ledgers(config, people, console)
@@ -444,7 +443,7 @@ def _is_unpaid(run: Run) -> bool:
     return not spent.get("ledger") and spent.get("simulated") is not True
 
 
-def _print_state(ledger: Ledger, console: Console) -> dict[str, Any]:
+def _print_state(ledger: Ledger, console: Console, brief: bool = False) -> dict[str, Any]:
     """Print a ledger's guarantee, warnings about its clock and its last head.
 
     Everything is printed before the check, so that the owner sees what the file contains even if
@@ -453,25 +452,26 @@ def _print_state(ledger: Ledger, console: Console) -> dict[str, Any]:
     Args:
         ledger: an open ledger.
         console: where it is printed.
+        brief: what ``agt ledger init`` has said is not printed again.
 
     Returns:
-        The same for ``--json``.
+        The same for ``--json``, all of it.
 
     Raises:
         CheckError: the file is not the ledger that was at this path before
             (``check_as_listed``).
     """
     book = ledger.book
-    words = [*ledger.claim_sentences(), *clock_warnings(book)]
+    warnings = clock_warnings(book)
     head = str(book.last.head)
-    for line in [*words, f"head: {head}"]:
+    for line in [*ledger.claim_sentences(brief), *warnings, f"head: {head}"]:
         console.say(line)
     check_as_listed(ledger)
     return {
         "ledger": str(ledger.path),
         "first_entry": book.first_entry,
         "head": head,
-        "words": words,
+        "words": [*ledger.claim_sentences(), *warnings],
     }
 
 
@@ -497,11 +497,11 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         if debits:
             _print_debits(debits, console)
         console.say(_describe_spent(eps, further_releases, allowance.eps))
-        state = _print_state(ledger, console)
+        state = _print_state(ledger, console, brief=True)
         console.note(
-            "store the COUNT:HASH of the ledger's last entry (its head) somewhere else: with "
-            f"it, `agt ledger verify {ledger.path} head=COUNT:HASH` can detect later whether "
-            "the ledger was replaced by an older copy"
+            "store this head (COUNT:HASH) elsewhere: with it, `agt ledger verify "
+            f"{ledger.path} head=COUNT:HASH` detects later whether an older copy replaced the "
+            "ledger"
         )
         tables = [
             {"table": table.name, "data": table.data, "counts": str(table.unit)}

@@ -279,8 +279,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
     console.say(f"written: {measure.target}")
     for name in dropped:
         console.say(f"the column '{name}' is left out, because the noise hid all of its values")
-    for line in (*claimed.lines(brief=True), sentences.IN_FULL, *earlier_releases):
-        console.say(line)
+    console.items(sentences.IN_BRIEF, [*claimed.lines(brief=True), *earlier_releases])
     certificate = "" if measure.table.target == "classes" else " certificate=votes"
     console.say(f"next: agt train dataset={measure.target.stem}{certificate}")
     words = claimed.lines()

@@ -12,7 +12,6 @@ import pandas as pd
 from pydantic import InstanceOf
 
 from agt import sentences
-from agt.certificates.conditions import declarations
 from agt.errors import ConfigError, DataError, counted
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.planning import NumberEvidence, Plan, QueryEvidence, plan
@@ -21,11 +20,13 @@ from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt_cli.command_settings.plan import PlanSettings, check_plan
+from agt_cli.releasing.payer import counting_ledger
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console, Report
 from agt_cli.report.figures import draw_accuracy_by_queries
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.number_quality import evaluate_numbers, format_number
+from agt_cli.report.proposed_release import release_command
 from agt_cli.report.quality import Quality, format_rate
 from agt_cli.report.quality_md import ModelAnswers, evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
@@ -33,6 +34,7 @@ from agt_cli.report.sections_md import (
     conditions_section,
     describe_unmet_conditions,
     figures_section,
+    privacy_sentence,
 )
 from agt_cli.report.training_md import caution_advice
 from agt_cli.runs.prepare import certification_progress
@@ -138,13 +140,17 @@ def _report_classes(
     dataset = opened.dataset.name
     title = (
         f"{dataset}: expected accuracy of private answers for each total budget and number of "
-        f"queries (accuracy without noise: {nominal})"
+        f"queries (accuracy without noise: {nominal}; all of it is private, as is any choice that "
+        "is based on it)"
     )
     console.table(title, columns, rows)
-    quality.print_to(console)
-    declared = map(str, declarations(opened.conditions))
-    for line in (*advice, *declared, *caution_advice(trained.finished.config["training"])):
+    for line in advice:
         console.say(line)
+    if all(condition.held for condition in opened.conditions):
+        console.say(privacy_sentence(opened.conditions, brief=True))
+        ledger = counting_ledger(trained.finished)
+        release = release_command(trained.finished.folder, "NAME", "EPS", "DELTA", ledger)
+        console.note(f"next: agt {release}")
     console.say(f"run folder: {record.folder}")
     return {
         "metrics": record.metrics,
@@ -397,6 +403,7 @@ def plan_report(
             f"Accuracy without noise: {nominal}. Accuracy of always giving the most frequent class "
             f"(majority-class baseline): {baseline}.",
             *advice,
+            *caution_advice(opened.trained.finished.config["training"]),
         ],
         *figures_section(dataset, {FIGURE: caption}),
         "Nothing was released.",

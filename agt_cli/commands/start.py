@@ -34,7 +34,7 @@ from agt_cli.report.start_md import Summary
 from agt_cli.runs.arrays_file import advice_for_arrays
 from agt_cli.runs.prepare import Prepared, fit, prepare, read_settings_and_learner, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
-from agt_cli.start.comparison import compare, value_of
+from agt_cli.start.comparison import boosting_remark, compare, value_of
 from agt_cli.start.constants import proposed_constants
 from agt_cli.start.dataset_file import write_dataset_file
 from agt_cli.start.dialogue import ask
@@ -153,6 +153,7 @@ def _summarise(
     stability = scoring.measure_stability(
         model, planned.evidence, test.features, settings.unit_names
     )
+    hint = "" if settings.purpose == "answers" else boosting_remark(compared)
     return Summary(
         table=settings.file.name,
         training_rows=len(dataset.train),
@@ -169,7 +170,8 @@ def _summarise(
         constants=replace(
             proposed_constants(settings, inspection), were_shown="public" in answered.asked
         ),
-        remarks=remarks_on(answered, dataset, model, trained.quality, compared),
+        remarks=remarks_on(answered, dataset, model, trained.quality, compared, hint),
+        hint=hint,
         measuring=steps.measuring,
         commands=steps.by_hand,
         onward=steps.onward,
@@ -195,7 +197,7 @@ def _result(
         "report": str(page / "report.html"),
         "training_rows": summary.training_rows,
         "features": summary.features,
-        "remarks": summary.remarks,
+        "remarks": [*summary.remarks, *filter(None, [summary.hint])],
         **{
             key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
             for index, key in enumerate(compared.scoring.keys)

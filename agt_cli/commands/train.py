@@ -405,8 +405,7 @@ def _print_result(
     console.say(f"run folder: {record.folder}")
     console.say(f"digest: {record.digest}")
     console.note(
-        "store this digest outside the run's folder: given as digest=..., it makes later commands "
-        "refuse a run that was changed"
+        "store this digest elsewhere: given as digest=..., it makes agt refuse a changed run"
     )
 
 

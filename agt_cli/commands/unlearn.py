@@ -81,8 +81,7 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
     console.say(f"digest: {erased.digest}")
     console.say(f"account: {record.folder}, {digest}")
     console.note(
-        "store the digest of the run and that of the account elsewhere, and later give one of "
-        "them as digest=...: then agt refuses the run, or the account, if it was changed"
+        "store both digests elsewhere: given as digest=..., each makes agt refuse a later change"
     )
     return {"account": plain_of(account), "digest": erased.digest, "account_digest": digest}
 

@@ -10,6 +10,7 @@ from typing import Any
 from agt.certificates.conditions import Condition
 from agt.errors import Busy, CheckError, counted
 from agt.facts import Standing
+from agt.sentences import declared_in_brief
 from agt.store.atomic import write_atomic
 from agt.targets import trusting
 from agt_cli.command_settings.verify import check_verify, read_head
@@ -25,7 +26,7 @@ from agt_cli.report.markdown import (
     markdown_table,
     report_page,
 )
-from agt_cli.verify.items import Declared, VerifiedItem
+from agt_cli.verify.items import VerifiedItem
 from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 
@@ -42,25 +43,16 @@ PROBLEMS_REMEDY = (
 LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
-    f"{CODE_LIMIT}. To check, train again on the same data with the same config.yaml, and compare "
-    "the results",
-    "what env.json says about the machine, its packages, the command line and the paths of files "
-    "may be wrong, and cannot be checked, because no other file records it",
-    "other runs or releases about the same people may have been made elsewhere. Their privacy "
-    "losses add to those that were verified here, whether or not they are recorded",
-    "other training runs may have been made, of which only the best was kept: condition e "
-    "(settings use public data only) forbids that, but no file can show it",
-    "the guarantees cover only outputs, not side channels, such as how long a step took or which "
-    "requests were refused",
+    f"{CODE_LIMIT} (to check, train again on the same data with the same config.yaml)",
+    "no other file records what env.json says about the machine, packages, command line and paths",
+    "other runs or releases about the same people may exist elsewhere: their privacy losses add up",
+    "other training runs may have been made, of which only the best was kept (against condition e)",
+    "the guarantees cover only outputs, not side channels, such as how long a step took",
 )
 DRAW_LIMIT = (
-    "no file can prove that the random numbers came from the operating system and were drawn "
-    "only once"
+    "no file proves that random numbers came from the operating system and were drawn only once"
 )
-DECLARED_LIMIT = (
-    "the declarations listed above may be false, because no code can check what a person "
-    "declares; the list says what would make each declaration false"
-)
+DECLARED_LIMIT = "the declarations may be false, because no code can check what a person declares"
 
 
 @dataclass(frozen=True)
@@ -146,52 +138,32 @@ def headline(item: VerifiedItem) -> str:
     return f"DOES NOT VERIFY: {item.name} (problems: {problems})"
 
 
-def result_tree(
-    item: VerifiedItem,
-    parent: VerifiedItem | None = None,
-    declared_above: Sequence[Declared] = (),
-) -> TreeBranch:
+def result_tree(item: VerifiedItem, parent: VerifiedItem | None = None) -> TreeBranch:
     """Return an item and everything that its claims depend on, as a tree.
 
     Args:
         item: the item that was verified.
         parent: the item whose claims depend on this one; None: it is the item at PATH. Conditions
             that are the same as the parent's are not repeated.
-        declared_above: declarations that the tree lists already, and that are not repeated.
     """
     parts: list[TreeBranch] = [(line, ()) for line in item.claims] if parent is None else []
-    new = [declaration for declaration in item.declared if declaration not in declared_above]
     if item.conditions and (parent is None or parent.conditions != item.conditions):
-        parts.append(
-            (
-                "which conditions of a privacy guarantee are met",
-                [(line, ()) for line in _condition_lines(item, new)],
-            )
-        )
-    listed = [*declared_above, *new]
-    for part in item.rests_on:
-        parts.append(result_tree(part, item, listed))
-        listed += [declaration for declaration in part.declared if declaration not in listed]
+        lines = [(line, ()) for line in _condition_lines(item)]
+        parts.append(("which conditions of a privacy guarantee are met", lines))
+    parts += [result_tree(part, item) for part in item.rests_on]
     digest = f", {item.digest[:19]}..." if item.digest else ""
     return f"{item.name}{digest}: {_describe_state(item)}", parts
 
 
-def _condition_lines(item: VerifiedItem, new: Sequence[Declared]) -> list[str]:
-    """Return lines on the conditions of an item: proved, declared, and not met.
-
-    Args:
-        item: the item.
-        new: its declarations that were not listed before.
-    """
+def _condition_lines(item: VerifiedItem) -> list[str]:
+    """Return lines on the conditions of an item: proved, declared, and not met."""
     proved = ", ".join(
         f"{c.letter} {excerpt(c.name)}" for c in item.conditions if c.standing is Standing.PROVED
     )
     lines = [f"proved by code: {proved}"] if proved else []
-    lines += [f"{declaration.words}: declared" for declaration in new]
-    repeated = len(item.declared) - len(new)
-    if repeated:
-        declarations = counted(repeated, "declaration")
-        lines.append(f"{declarations} as listed above")
+    if item.declared:
+        stated = declared_in_brief(item.declared)
+        lines.append(f"declared (in full with page=FILE): a guarantee {stated}")
     unmet = [c for c in item.conditions if c.standing is Standing.VOID]
     return [*lines, *map(_describe_unmet_condition, unmet)]
 
@@ -266,9 +238,7 @@ def print_result(item: VerifiedItem, console: Console) -> None:
         console.say(f"  {name}: {value}")
     console.table("checks", CHECK_COLUMNS, check_rows(item))
     console.tree("what depends on what", result_tree(item))
-    console.say("what agt verify does not show:")
-    for line in unshown_limits(item):
-        console.say(f"  - {line}")
+    console.items("what agt verify does not show:", unshown_limits(item))
 
 
 def result_page(item: VerifiedItem) -> str:
@@ -287,8 +257,8 @@ def result_page(item: VerifiedItem) -> str:
     blocks += ["## Checks", markdown_table(CHECK_COLUMNS, rows)]
     blocks += ["## What each claim depends on", "\n".join(_bullets(result_tree(item)))]
     conditions = [
-        (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 1000))
-        for c in item.conditions
+        (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 5000))
+        for c in next((part.conditions for part in item.every if part.conditions), ())
     ]
     if conditions:
         table = markdown_table(CONDITION_COLUMNS, conditions)

@@ -18,7 +18,7 @@ from agt_cli.releasing.answer_quality import score_for_owner
 from agt_cli.releasing.label_table import LabelTable, NumberTable, public_names
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
-from agt_cli.report.release_md import id_lines, outside_lines, release_report
+from agt_cli.report.release_md import outside_lines, release_report
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PortableAnswers:
             answers = release.numbers
             names = public_names(queries.ids)
             table = NumberTable(names, (), number_of=None, target=numbers)
-        for line in [*outside_lines(queries), *id_lines(queries), *table.record_id_warnings]:
+        for line in [*outside_lines(queries), *table.describe_record_id(queries.id_column)]:
             console.note(line)
         mismatches = queries.population_mismatches
         if mismatches and not self.force:
@@ -93,9 +93,9 @@ class PortableAnswers:
         record.report(
             release_report(release.name, about, release.mechanism, words, f"`{table.file}`", record)
         )
-        brief = [*(release.brief or release.words), sentences.RELEASED_EARLIER, sentences.IN_FULL]
-        for line in [*brief, f"labels: {path}"]:
-            console.say(line)
+        brief = [*(release.brief or release.words), sentences.RELEASED_EARLIER]
+        console.items(sentences.IN_BRIEF, brief)
+        console.say(f"labels: {path}")
         quality = score_for_owner(
             self.folder, self.inputs, queries, source, release.target, answers
         )

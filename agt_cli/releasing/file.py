@@ -47,9 +47,8 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     if request.config.reads_records:
         mechanism = request.config.kind.name
         request.console.note(
-            f"note: mechanism={mechanism} computes new weights from the records and publishes "
-            "these, and not the model of this run, so the stable distances of agt certify do not "
-            "apply to its labels"
+            f"note: mechanism={mechanism} publishes new weights, to which stable distances of agt "
+            "certify do not apply"
         )
     _record_request(request, release, writer, earlier)
     request.opened.check_current()
@@ -198,14 +197,13 @@ def _print_release(
     """
     record = request.record
     console = request.console
-    console.say("the guarantee in brief:" if claim.publishable else "not to be published:")
-    for line in [*claim.lines(brief=True), sentences.IN_FULL]:
-        console.say(f"  - {line}")
+    title = sentences.IN_BRIEF if claim.publishable else "not to be published:"
+    console.items(title, claim.lines(brief=True))
     for line in written.lines:
         console.say(line)
     if writer.table:
-        for warning in writer.table.record_id_warnings:
-            console.note(warning)
+        for line in writer.table.describe_record_id(request.opened.queries.id_column):
+            console.note(line)
         console.say(f"labels: {record.folder / writer.table.file}")
     guarantee = claim.lines()
     result = {

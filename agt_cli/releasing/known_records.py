@@ -200,7 +200,6 @@ def constants_warning(run: Run) -> str:
         size=DECLARED_SIZE in proposed,
     )
     return (
-        f"note: {words}, which the claim takes as public, were "
-        "proposed from the rows. The claim says so, and is false if you would have declared "
-        "another one with other people in the table (docs/data.md)"
+        f"note: {words} were proposed from the rows. The claim is false if you would have declared "
+        "others with other people in the table"
     )

@@ -68,16 +68,18 @@ class LabelTable:
         """The name of the file."""
         return f"labels{self.suffix}"
 
-    @property
-    def record_id_warnings(self) -> list[str]:
-        """Warnings about the column record_id: one if it has row numbers, none if it has ids."""
-        if not isinstance(self.names, Mapped):  # only ``row_numbers`` returns a ``Mapped`` array
-            return []
-        warning = (
-            "the column 'record_id' of the labels counts the queries from 0, because their file "
-            "has neither the dataset's id column nor a column named 'id'"
-        )
-        return [warning]
+    def describe_record_id(self, id_column: str | None) -> list[str]:
+        """Return a sentence on the column record_id; none if it has hashes of contents.
+
+        Args:
+            id_column: the column of the queries' file that names them; None: no column does.
+        """
+        if isinstance(self.names, Mapped):  # only ``row_numbers`` returns a ``Mapped`` array
+            return [
+                "the column 'record_id' of the labels counts the queries from 0, because their "
+                "file has neither the dataset's id column nor a column named 'id'"
+            ]
+        return [f"record_id of the labels: column '{id_column}'"] if id_column else []
 
     @property
     def size(self) -> int:

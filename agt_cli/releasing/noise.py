@@ -102,7 +102,7 @@ def paying_for_noise(
         return
     simulated = noise.seed is not None
     entry = None
-    account_sentences = Uncounted("call").lines
+    account_sentences = Uncounted("call").lines()
     if not simulated:
         reservation, account_sentences = _pay(settings, noise, record, prepared, checkpoints)
         entry = reservation.entry
@@ -174,7 +174,7 @@ def _pay(
             )
         reservation = reservation or payer.reserve(charged, 1)
         counted = payer.account(reservation)
-        return reservation, [] if counted is None else counted.lines
+        return reservation, [] if counted is None else counted.lines()
 
 
 def missing_conditions(conditions: Sequence[Condition]) -> list[Condition]:

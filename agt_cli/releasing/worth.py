@@ -31,10 +31,7 @@ RANDOM_GUESSING = 0.2
 """Labels need force=true if noise leaves less than this share of the difference between the model's
 accuracy and that of random labels.
 """
-OWNER_ALONE = (
-    "the lines above depend on private data, so they are only for the data owner. A choice "
-    "that is based on them depends on private data, too"
-)
+PRIVATE = "private, as is any choice that is based on it: "
 
 
 def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> list[str]:
@@ -73,7 +70,7 @@ class _Doubts(NamedTuple):
     """What speaks against a release, in sentences that depend on private data.
 
     Attributes:
-        warnings: for the data owner; the last one says that they depend on private data.
+        warnings: for the data owner.
         objections: why the answers would hardly be worth their budget.
     """
 
@@ -137,13 +134,8 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
     expected = accuracy_with_noise(share_right, truth.accuracy, classes)
     accuracy = accuracy_with_noise(evidence.accuracy, truth.accuracy, classes)
     random = accuracy_with_noise(1 / classes, truth.accuracy, classes)
-    warnings = [str(truth.verdict)] if truth.verdict else []
+    warnings = [f"{PRIVATE}{truth.verdict}"] if truth.verdict else []
     objections = []
-    if expected <= truth.majority:
-        warnings.append(
-            "always answering the most frequent class (the majority-class baseline) would be "
-            "at least as accurate as these labels"
-        )
     if expected <= truth.majority or expected - random < RANDOM_GUESSING * (accuracy - random):
         estimated = "estimated" if labels is None else "expected"
         private = format_rate(expected)
@@ -154,12 +146,10 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
         if expected <= truth.majority:
             comparison = "no better than always answering the most frequent class"
         objections.append(
-            f"these labels would be {comparison}: {estimated} accuracy "
+            f"{PRIVATE}these labels would be {comparison}: {estimated} accuracy "
             f"{private} (model without noise: {without_noise}, majority-class baseline: "
             f"{majority}, random labels: {random_words})"
         )
-    if warnings or objections:
-        warnings.append(OWNER_ALONE)
     return _Doubts(warnings, objections)
 
 
@@ -212,12 +202,12 @@ def _estimate_number_worth(
     if expected < constant:
         return _Doubts([], [])
     objection = (
-        f"these numbers would have an RMSE of about {expected:.4g}, but the model without noise "
-        f"would have {rmse:.4g}, and always answering the median {constant:.4g}. Noise grows with "
-        "the width of dataset.range: a narrower range, if you know one publicly, or a larger "
+        f"{PRIVATE}these numbers would have an RMSE of about {expected:.4g}, but the model without "
+        f"noise would have {rmse:.4g}, and always answering the median {constant:.4g}. Noise grows "
+        "with the width of dataset.range: a narrower range, if you know one publicly, or a larger "
         "budget lowers the error"
     )
-    return _Doubts([OWNER_ALONE], [objection])
+    return _Doubts([], [objection])
 
 
 def _sample(opened: OpenedRun, rows: np.ndarray | range) -> _Sample:

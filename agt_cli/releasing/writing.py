@@ -150,13 +150,12 @@ class LabelWriter(ReleaseWriter):
         counts = questions.counts(labels)
         self.request.record.add_metrics(**counts)
         answered = counts["answered"]
-        drawn_now = self.release.reservation.size if self.release.reservation else 0
-        repeated = answered - drawn_now
+        reservation = self.release.reservation
+        repeated = answered - (reservation.size if reservation else 0)
         query_count = len(labels)
-        line = (
-            f"{answered} of {query_count} queries were answered: {drawn_now} with newly drawn "
-            f"labels, and {repeated} with labels that the ledger stores (at no cost)"
-        )
+        line = f"{answered} of {query_count} queries were answered"
+        if repeated:
+            line += f", {repeated} of them from the ledger, at no cost"
         unanswered = ""
         if counts["unanswered"]:
             missing = counts["unanswered"]
@@ -313,8 +312,8 @@ def write_weights(
     digest = portable.save(record.part("release"), claim.for_file().content)
     folder = record.folder / "release"
     sentence = (
-        f"release: {folder} (digest {digest}). This folder may be published; agt predict "
-        "release=... answers queries from it without the run"
+        f"release: {folder} (digest {digest}) may be published, and answers further queries for "
+        "free: agt predict release=..."
     )
     return [sentence], {"release": str(folder), "release_digest": digest}
 

@@ -80,8 +80,8 @@ class Certification:
 
     @property
     def privacy_sentence(self) -> str:
-        """A sentence that says whether these certificates can support a privacy claim."""
-        return privacy_sentence(self.conditions)
+        """A sentence for a terminal: whether these certificates can support a privacy claim."""
+        return privacy_sentence(self.conditions, brief=True)
 
     def first_blocks(
         self, title: str, count: int, quality: ModelQuality, training_run: Run, remark: str

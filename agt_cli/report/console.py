@@ -6,7 +6,7 @@ With --json, one JSON object is the only thing on stdout.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +50,12 @@ class Console:
         """Print a line of the result on stdout, unless ``json``."""
         if not self.json:
             write_line(visible(text), "stdout")
+
+    def items(self, title: str, lines: Iterable[str]) -> None:
+        """Print a list of the result on stdout under its title, unless ``json``."""
+        self.say(title)
+        for line in lines:
+            self.say(f"  - {line}")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table of the result on stdout, with numbers aligned right, unless ``json``."""

@@ -155,13 +155,6 @@ def _outside_columns(queries: Records) -> list[str]:
     return lines
 
 
-def id_lines(queries: Records) -> list[str]:
-    """Return a sentence on the column that identifies queries; none if no column does."""
-    if not queries.id_column:
-        return []
-    return [f"column '{queries.id_column}' identifies the query to which an answer belongs"]
-
-
 def outside_section(queries: Records) -> list[str]:
     """Return the section of report.md on values that were not declared; empty: all values fit."""
     lines = _outside_columns(queries)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from agt import sentences
 from agt.certificates.conditions import Condition
 from agt.facts import Standing
 from agt.relations import RELATIONS
@@ -50,8 +51,13 @@ REQUIREMENTS = {
 """The name of a condition, as records have it -> what it requires, as readers see it."""
 
 
-def privacy_sentence(conditions: Sequence[Condition]) -> str:
-    """Return one sentence that says whether these certificates can support a privacy claim."""
+def privacy_sentence(conditions: Sequence[Condition], brief: bool = False) -> str:
+    """Return one sentence that says whether these certificates can support a privacy claim.
+
+    Args:
+        conditions: of the claim.
+        brief: for a terminal: declared conditions are named as in the brief form of a claim.
+    """
     failed = [condition for condition in conditions if not condition.held]
     if failed:
         unmet_conditions = _describe_failed(failed)
@@ -63,6 +69,9 @@ def privacy_sentence(conditions: Sequence[Condition]) -> str:
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if not declared:
         return f"{supported}. All conditions for this are proved."
+    if brief:
+        stated = sentences.declared_in_brief(condition.letter for condition in declared)
+        return f"These certificates can support a privacy claim, which {stated}."
     declarations = _describe_requirements(declared)
     return (
         f"{supported}, if what was declared is true: {declarations}. No code can check a "

@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 from agt.data.settings import CLASSES
+from agt.errors import few
 from agt.fact_sentences import proposed_words
 from agt_cli.report.figures import WIDTH, draw_headline, saved_figure
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
@@ -29,7 +30,7 @@ OURS = "this model"
 REMARKS = "Before you trust this result"
 """The heading of what to look at first."""
 MAX_CONSTANTS = 20
-"""The largest number of proposed constants that are listed."""
+"""The largest number of proposed constants that a terminal lists."""
 _OURS_COLOUR = "#08306b"
 _PRIVATE_COLOUR = "#4292c6"
 _OTHERS_COLOUR = "0.75"
@@ -153,22 +154,14 @@ class ProposedConstant:
     Attributes:
         name: the column, or the word for the list of classes.
         words: the range, or the list's length and first values.
-        is_date: whether it is a range of dates.
+        brief: the range, or the list's length in brackets.
+        remark: what the end of a range of dates means, in brackets; else empty.
     """
 
     name: str
     words: str
-    is_date: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """The name and the declared range or list; for dates, also what the range's end means."""
-        line = f"{self.name}: {self.words}"
-        if self.is_date:
-            line += (
-                " (later dates are outside: write a later public end if new records will have them)"
-            )
-        return line
+    brief: str
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,8 +192,8 @@ class ProposedConstants:
         if not self.proposed and self.size is not None:
             return (
                 "The size that you declared public was computed from the rows, as every claim will "
-                "say. If it would not be the same with other people in the table, correct "
-                f"{self.file} before any release"
+                f"say. If other people in the table would change it, correct {self.file} before "
+                "any release"
             )
         if not self.proposed:
             return ""
@@ -212,20 +205,16 @@ class ProposedConstants:
             size=self.size is not None,
         )
         return (
-            f"{words}, which you declared public, were "
-            "proposed from the rows, as every claim will say. If they would not be the same with "
-            f"other people in the table, correct {self.file} before any release"
+            f"{words}, which you declared public, were proposed from the rows, as every claim "
+            "will say. If other people in the table would change them, correct "
+            f"{self.file} before any release"
         )
 
     @property
     def items(self) -> Iterator[str]:
-        """Yield a sentence for each proposed constant; of many ranges, for the first ones only."""
-        shown = self.proposed[:MAX_CONSTANTS]
-        for constant in shown:
-            yield constant.sentence
-        hidden = len(self.proposed) - len(shown)
-        if hidden:
-            yield f"and {hidden} more"
+        """Yield a sentence for each proposed constant."""
+        for constant in self.proposed:
+            yield f"{constant.name}: {constant.words}{constant.remark}"
         if self.size is not None:
             yield (
                 f"size: about {self.size:,} rows in the whole table, so {self.training_size:,} "
@@ -234,12 +223,15 @@ class ProposedConstants:
 
     @property
     def lines(self) -> list[str]:
-        """The heading and the items, for a terminal; empty: nothing was proposed."""
+        """The heading and the items in brief, for a terminal; empty: nothing was proposed."""
         if not self.heading:
             return []
         if self.were_shown:
             return [f"{self.heading}."]
-        return [f"{self.heading}:", *(f"  {item}" for item in self.items)]
+        items = [f"{constant.name} {constant.brief}{constant.remark}" for constant in self.proposed]
+        if self.size is not None:
+            items.append(f"size {self.size:,}, so {self.training_size:,} for training")
+        return [f"{self.heading}:", f"  {few(items, MAX_CONSTANTS, '; ')}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +254,7 @@ class Summary:
         declared: what is public, and what that allows, in a sentence.
         constants: the public constants that agt proposed from the rows.
         remarks: what to look at before the result is trusted.
+        hint: which other model may be better, for the page; empty: none.
         measuring: commands that measure what is not public; empty: nothing is to be measured.
         commands: the commands that do the same step by step.
         onward: the next commands.
@@ -282,6 +275,7 @@ class Summary:
     declared: str
     constants: ProposedConstants
     remarks: Sequence[str]
+    hint: str
     measuring: Sequence[str]
     commands: Sequence[str]
     onward: Sequence[str]
@@ -373,6 +367,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
         markdown_table(("", "way", ""), options),
+        escape_markdown(summary.hint),
         *((f"## {REMARKS}", [*summary.remarks]) if summary.remarks else ()),
         *(
             ("## Measure, with noise, what is not public", _commands(summary.measuring))

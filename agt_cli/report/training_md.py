@@ -24,10 +24,9 @@ NOTES_WARNING = (
     "private data, so do not publish them."
 )
 CHOICE_BY_RESULTS = (
-    "If you change the model, the id, the features or a setting because of these results or agt's "
-    "advice, it is chosen by results on these records, and claims of a release would be false. "
-    "Choose on public rows instead (agt tune), or declare training.chosen_on=data, with which agt "
-    "claims no privacy (docs/releasing.md, What may decide a choice)"
+    "If you change the model, id, features or settings because of these results or agt's advice, "
+    "claims of a release would be false. Choose on public rows (agt tune), or declare "
+    "training.chosen_on=data (docs/releasing.md)"
 )
 
 

@@ -30,7 +30,7 @@ from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.report.recorded_conditions import conditions_of
-from agt_cli.report.release_md import id_lines, outside_lines
+from agt_cli.report.release_md import outside_lines
 from agt_cli.runs.erased import erased_predicate
 from agt_cli.runs.pending import PendingErasures, StateMonitor
 from agt_cli.runs.prepare import (
@@ -134,7 +134,7 @@ class TrainedRun:
         model = load(run.problem, finished)
         dataset = run.problem.dataset
         queries = dataset.test if self.inputs is None else read_queries(self.inputs, run)
-        for line in [*outside_lines(queries), *id_lines(queries)]:
+        for line in outside_lines(queries):
             console.note(line)
         record.environment(
             **{key: finished.environment.get(key) for key in DIGEST_NAMES},

@@ -9,6 +9,8 @@ from agt_cli.runs.column import Column
 from agt_cli.runs.inspection import Inspection
 from agt_cli.start.settings import StartSettings
 
+LATER_DATES = " (later dates are outside: write a later public end if new records will have them)"
+
 
 def proposed_constants(settings: StartSettings, inspection: Inspection) -> ProposedConstants:
     """Return which public constants of a dataset file are as agt proposed them from the rows."""
@@ -17,11 +19,14 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
     for column in inspection.features:
         if column.public or group_of(column) in private:
             continue
-        words = range_words(column) if column.numeric else _list_words(column.categorical)
-        is_date = column.kind == "date" and bool(column.numeric)
-        proposed.append(ProposedConstant(column.name, words, is_date))
+        if column.numeric:
+            words = range_words(column)
+            remark = LATER_DATES if column.kind == "date" else ""
+            proposed.append(ProposedConstant(column.name, words, words, remark))
+        else:
+            proposed.append(_list_constant(column.name, column.categorical))
     if inspection.classes and "classes" not in private:
-        proposed.append(ProposedConstant(CLASSES, _list_words(inspection.classes)))
+        proposed.append(_list_constant(CLASSES, inspection.classes))
     return ProposedConstants(
         settings.dataset_file,
         tuple(proposed),
@@ -31,9 +36,10 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
     )
 
 
-def _list_words(values: Sequence[str]) -> str:
-    """Return the number of values of a list and the first of them, as text."""
-    return f"{counted(len(values), 'value')} ({few(values, 4)})"
+def _list_constant(name: str, values: Sequence[str]) -> ProposedConstant:
+    """Return a list of values as a constant: their number, and the first of them."""
+    number = counted(len(values), "value")
+    return ProposedConstant(name, f"{number} ({few(values, 4)})", f"({number})")
 
 
 def range_words(column: Column) -> str:

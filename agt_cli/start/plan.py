@@ -112,7 +112,7 @@ def describe_ways(
     cost = f"eps = {eps:g}, delta = {planned.delta:g}"
     return [
         f"weights, published once ({cost}): {weights}",
-        f"{scoring.answers}, published one by one for the same budget: {singly}",
+        f"{scoring.answers}, one by one for the same budget: {singly}",
         f"certificates (not to be published): {scoring.certificate_words(unit_name)}",
     ]
 

@@ -12,7 +12,6 @@ from agt_cli.report.start_md import Comparison
 from agt_cli.report.training_md import CHOICE_BY_RESULTS
 from agt_cli.runs.dataset_file import COUNTS_ROWS, MIXED, PERMANENT, repeated_rows
 from agt_cli.runs.inspection import Inspection
-from agt_cli.start.comparison import boosting_remark
 from agt_cli.start.settings import NONE, Answered, StartSettings
 
 DECLARED_AT_START = "To say so to agt start, give id_permanent=true force=true."
@@ -25,6 +24,7 @@ def remarks_on(
     model: Model,
     quality: ModelQuality,
     compared: Comparison,
+    hint: str,
 ) -> list[str]:
     """Return remarks, a sentence each, on what to check before the result is trusted.
 
@@ -33,6 +33,7 @@ def remarks_on(
         model: that was trained.
         quality: how good the model is.
         compared: the same, beside other models.
+        hint: ``boosting_remark``, which is on the page.
     """
     settings = answered.settings
     inspection = answered.inspection
@@ -51,10 +52,9 @@ def remarks_on(
         size_remark(settings, inspection),
         leak_remark(settings, inspection),
         *repeating,
-        "" if settings.purpose == "answers" else boosting_remark(compared),
     ]
     given = [remark for remark in remarks if remark]
-    return [*given, f"{CHOICE_BY_RESULTS}."] if given else []
+    return [*given, f"{CHOICE_BY_RESULTS}."] if given or hint else []
 
 
 def unlabelled_remark(inspection: Inspection) -> str:
@@ -120,8 +120,8 @@ def unlisted_remark(settings: StartSettings, inspection: Inspection) -> str:
     values = counted(len(rare), "rare value")
     cells = counted(sum(count for _, count in rare), "cell")
     return (
-        f'{values} ({cells}) count as "other", because no proposed list has them. The comments in '
-        f"{settings.dataset_file} say in which columns."
+        f'{values} ({cells}) count as "other" (comments in {settings.dataset_file} say in which '
+        "columns)."
     )
 
 
@@ -181,7 +181,7 @@ def early_remarks(answered: Answered) -> Iterator[str]:
         yield from people_remarks(inspection)
     is_permanent = settings.id_permanent or not inspection.row_number_ids
     if settings.id_column and is_permanent and "id" not in answered.asked:
-        yield f"id={settings.id_column} declares of this column: {PERMANENT}."
+        yield f"id={settings.id_column} declares: {PERMANENT}."
     if settings.drop is None:
         yield from filter(None, [leak_remark(settings, inspection)])
     if settings.codes is None:

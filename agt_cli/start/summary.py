@@ -17,17 +17,14 @@ def print_summary(summary: Summary, console: Console) -> None:
     The commands that do the same step by step are left out, because its page has them.
     """
     if summary.remarks:
-        console.say(f"{REMARKS}:")
-    for line in summary.remarks:
-        console.say(f"  {line}")
-    console.say(f"Trained on {summary.size}.")
+        console.items(f"{REMARKS}:", summary.remarks)
     comparison = summary.comparison
     table = summary.table
     rows = comparison.rows
     scoring = comparison.scoring
     title = (
-        f"{table}: {scoring.heading.lower()} on {rows:,} held-out rows (private, so do not "
-        f"publish {scoring.pronoun})"
+        f"{table}: trained on {summary.size}; {scoring.heading.lower()} on {rows:,} held-out rows "
+        f"(private, so do not publish {scoring.pronoun})"
     )
     cells = [
         (name, *(str(score or "-") for score in scores))

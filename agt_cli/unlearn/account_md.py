@@ -36,6 +36,8 @@ REQUESTS = {
 }
 
 
+ON_PAGE_ONLY = ("is new_seeds=true needed", "duration")
+"""Headings of the summary that the console leaves out."""
 NEW_SEEDS = (
     "only if somebody may have chosen who requests erasure by answers of the model, or by its "
     "keys. Requests that people made for reasons of their own do not need it. It has to be given "
@@ -82,14 +84,14 @@ def _requested(asked: Asked) -> str:
     time = f"{asked.time[:19].replace('T', ' ')} UTC"
     training = counted(asked.training_records, "training record")
     records = training
-    if asked.test_records is not None:
+    if asked.test_records:
         test = counted(asked.test_records, "test record")
         records = f"{training} and {test}, which training did not use"
     unknown = ""
     if asked.ids_not_in_data:
         ids = counted(asked.ids_not_in_data, "further id")
         unknown = f"; {ids} of the request name no record of this run's data"
-    return f"{time}, for {records} (the request gave the {asked.by} of each record){unknown}"
+    return f"{time}, for {records} (by {asked.by}){unknown}"
 
 
 def summary(account: ErasureReport) -> dict[str, str]:
@@ -350,15 +352,8 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
     """Yield the summary for the console, a line each; the page has the rest."""
     yield headline(account)
     for name, text in summary(account).items():
-        yield f"{name}: {text}"
-    state = account.state
-    before = state.before[:19]
-    after = state.after[:19]
-    log = state.log[:24]
-    yield (
-        f"digest of the run: {before}... before the erasure, {after}... after it; last entry of "
-        f"the request log: {log}..."
-    )
+        if name not in ON_PAGE_ONLY:
+            yield f"{name}: {text}"
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
@@ -371,7 +366,7 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
             yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
         elif earlier.answers_void:
             standing = _standing(earlier)
-            yield f"  - earlier result {earlier.name}: {standing}: {earlier.why}"
+            yield f"  - earlier result {earlier.name}: {standing}"
     for place in _places(account):
         if place.found:
             traces = counted(place.found, "trace")

@@ -5,28 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agt.certificates.conditions import Condition
-from agt.facts import Fact
 from agt_cli.report.markdown import Check, CheckState, excerpt, worst_state
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A declaration by a person that a condition relies on.
-
-    Attributes:
-        letter: the letter of the condition, a to g.
-        condition: the name of the condition.
-        fact: the declaration.
-    """
-
-    letter: str
-    condition: str
-    fact: Fact
-
-    @property
-    def words(self) -> str:
-        """The declaration as text for people."""
-        return f"{self.letter} {excerpt(self.condition)}: {excerpt(self.fact.declaration, 1000)}"
 
 
 @dataclass(frozen=True)
@@ -84,13 +63,9 @@ class VerifiedItem:
         return [check for part in self.every for check in part.checks if check.state is state]
 
     @property
-    def declared(self) -> list[Declared]:
-        """The declarations that its conditions rely on, in the order of the conditions."""
-        return [
-            Declared(condition.letter, condition.name, fact)
-            for condition in self.conditions
-            for fact in condition.evidence.declarations
-        ]
+    def declared(self) -> list[str]:
+        """The letters of the conditions that rely on declarations by a person."""
+        return [c.letter for c in self.conditions if c.evidence.declarations]
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object that --json prints for this item."""

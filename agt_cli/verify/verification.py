@@ -47,18 +47,14 @@ from agt_cli.verify.weights import check_weights
 
 ERASURE = "unlearn"
 MAKER_LIMIT = (
-    "hashes do not prove who made this folder. Only a digest that was stored elsewhere when the "
-    "folder was made, or a signature of manifest.json with a key from another source "
-    "(`ssh-keygen -Y verify`), distinguishes this folder from an imitation"
+    "hashes do not prove who made this folder: only a digest that was stored elsewhere, or a "
+    "signature of manifest.json (`ssh-keygen -Y verify`), can"
 )
 PAGES_LIMIT = (
-    "the sentences in report.md and report.html may be false: the hashes of these pages were "
-    "checked, but their text was not compared with the other files"
+    "the sentences in report.md and report.html may be false: their text was not compared with the "
+    "other files"
 )
-CODE_LIMIT = (
-    "no file proves that agt itself wrote this folder, because the version and the revision in "
-    "it are only text"
-)
+CODE_LIMIT = "no file proves that agt itself wrote this folder"
 ACCOUNT_LIMITS = (
     PAGES_LIMIT,
     "the model after the erasure was not recomputed; to check this model, train on the remaining "

@@ -156,7 +156,7 @@ def test_a_ledger_counts_it_before_it_is_drawn(agt: Agt, tmp_path: Path, table: 
         if (path / "spent.json").exists()
     )
     entry = json.loads((folder / "claim.json").read_text())["account"]["entry"]
-    assert f"entry {entry} " in said.out
+    assert f"after entry {entry}:" in said.out
     agt("verify", str(folder)).ended(0)
     agt("measure", "dataset=shop", *BUDGET, "ledger=people", "name=more").ended(3, "people")
 

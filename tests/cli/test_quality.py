@@ -213,7 +213,7 @@ def test_few_queries_of_a_constant_model_are_certified_with_that_remark(
     queries.write_text("a,g,h\n0.5,x,left\n-0.5,y,right\n")
     said = agt("certify", f"run={run('noise')}", f"inputs={queries}", "-q").ended(0)
     assert "nearly constant" in said.out
-    assert "certificates.parquet (columns: row, record_id" in said.out
+    assert "certificates.parquet" in said.out
     said = agt("certify", f"run={run('signal')}", f"inputs={queries}", "-q").ended(0)
     assert "constant" not in said.out
 

@@ -31,7 +31,7 @@ from agt_cli.start.plan import weights_release
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 495
+WORDS = 480
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -358,14 +358,15 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     said = agt("start", "t.csv", *ANSWERS, "id=member").ended(0)
     before_next, _, _ = said.out.partition("\nNext:")
     block = before_next[
-        before_next.index(
-            "4 of 4 ranges and lists of columns, the list of classes and the declared size, which"
-        ) :
+        before_next.index("4 of 4 ranges and lists, the classes and the size, which") :
     ]
-    assert "\n  age: 10 to 90" in block
-    assert re.search(r"\n  town: 3 values \(.*Aachen", block)
-    assert "\n  classes: 2 values (no, yes)" in block
-    assert "\n  size: about 300 rows in the whole table, so 225 for training" in block
+    assert "\n  age 10 to 90; " in block
+    assert "; town (3 values); " in block
+    assert "; classes (2 values); size 300, so 225 for training" in block
+    (page,) = tmp_path.glob("outputs/start/*/report.md")
+    listed = page.read_text(encoding="utf-8").replace("\\", "")
+    assert re.search(r"\n- town: 3 values \(.*Aachen", listed)
+    assert "\n- classes: 2 values (no, yes)" in listed
     names = ["age", "spent", "town", "refund", "classes"]
     file = tmp_path / "conf" / "dataset" / "t.yaml"
     dataset = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -377,10 +378,7 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     assert e["standing"] == "declared"
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
     told = agt("predict", f"run={run}", *release, "ledger=none")
-    assert (
-        "4 of 4 ranges and lists of columns, the list of classes and the declared size, which"
-        in (told.err)
-    )
+    assert "4 of 4 ranges and lists, the classes and the size were proposed" in told.err
     (claim,) = tmp_path.glob("outputs/predict/*/claim.json")
     proposed = [
         fact["fact"]
@@ -394,7 +392,8 @@ def test_what_was_proposed_from_the_rows_and_declared_is_shown_recorded_and_clai
     ]
     assert proposed[0]["values"]["size"] == 225
     assert proposed[1]["values"]["proposed"] == names[:-1]
-    assert "dataset.proposed_from_rows" in agt("verify", str(claim.parent)).ended(0).out
+    agt("verify", str(claim.parent), "page=verified.md").ended(0)
+    assert "dataset.proposed" in (tmp_path / "verified.md").read_text(encoding="utf-8")
 
 
 def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_path: Path) -> None:
@@ -417,13 +416,11 @@ def test_proposals_of_inspect_that_are_taken_leave_the_same_trace(agt: Agt, tmp_
     assert "classes_public_proposed" in facts
     release = ("mechanism=noisy_statistics", "total.eps=2", "total.delta=1e-5", "force=true")
     told = agt("predict", f"run={run}", *release).ended(0)
-    assert "4 of 4 ranges and lists of columns and the list of classes, which" in told.err
+    assert "4 of 4 ranges and lists and the classes were proposed" in told.err
     not_public = f"dataset.from_data=[{','.join(names)}]"
     training = ("train", "dataset=t", "certificate=votes", not_public, "--json")
     refused = agt("predict", f"run={agt(*training).ended(0).json['run']}", *release).ended(2).err
-    assert "which the claim takes as public" not in refused, (
-        "no claim takes what is in from_data as public"
-    )
+    assert "proposed from the rows" not in refused, "no claim takes what is in from_data as public"
 
 
 @pytest.mark.usefixtures("uncompared")
@@ -495,7 +492,7 @@ def test_dates_whose_range_was_called_public_are_not_remarked_on(agt: Agt, tmp_p
     assert remark in agt("start", "t.csv", *ANSWERS, "public=[lists,size]", "-q").ended(0).err
     said = agt("start", "t.csv", *ANSWERS, "force=true").ended(0)
     assert remark not in said.err
-    assert "\n  since: 2019-01-01 to 2021-01-01 (later dates are outside: write" in said.out
+    assert "\n  since 2019-01-01 to 2021-01-01 (later dates are outside: write" in said.out
     assert said.out.count("later dates") == 1
 
 
@@ -633,8 +630,8 @@ def test_a_size_that_alone_was_declared_is_shown_before_the_next_command(
     said = agt("start", "t.csv", *ANSWERS, "public=[size]").ended(0)
     before_next, _, _ = said.out.partition("\nNext:")
     assert "The size that you declared public was computed from the rows" in before_next
-    assert "\n  size: about 300 rows in the whole table" in before_next
-    assert "size: about" not in agt("start", "t.csv", *ANSWERS, "public=no", "force=true").out
+    assert "\n  size 300, so 225 for training" in before_next
+    assert "for training" not in agt("start", "t.csv", *ANSWERS, "public=no", "force=true").out
 
 
 def test_columns_with_too_many_values_are_said_to_be_left_out_for_that(

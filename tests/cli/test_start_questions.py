@@ -461,7 +461,7 @@ def test_on_how_many_rows_and_features_was_trained_is_said(agt: Agt, tmp_path: P
     inspected = agt("data", "inspect", "t.csv", "name=other", "--json").ended(0).json
     assert told["features"] == inspected["features"]
     said = agt("start", "t.csv", *ANSWERS).ended(0)
-    assert f"Trained on {told['training_rows']} rows of {told['features']} features" in said.out
+    assert f"trained on {told['training_rows']} rows of {told['features']} features" in said.out
 
 
 def test_an_edited_file_is_refused_before_the_table_is_read(

@@ -301,7 +301,7 @@ def test_the_page_says_what_rests_on_what(made: Path, agt: Agt) -> None:
         "1-differentially private per query for add_remove neighbours (one record added or "
         "removed)",
         "all 20 together: (20, 0)-differentially private in all, by the basic composition",
-        "training.chosen_on=public",
+        "declared (in full with page=FILE)",
         "└── training run",
         "by code: a dense grid",
         "hashes do not prove who made",
@@ -314,7 +314,9 @@ def test_a_page_is_written_where_it_is_asked_for(made: Path, agt: Agt, tmp_path:
     folder = made / "predict/labels"
     for name in ("audit.html", "audit.md"):
         assert agt("verify", str(folder), f"page={name}").code == 0
-        assert "add_remove" in (tmp_path / name).read_text()
+        page = (tmp_path / name).read_text()
+        assert "add_remove" in page
+        assert "training.chosen_on=public" in page.replace("\\", ""), "each declaration in full"
     written = (tmp_path / "audit.md").read_bytes()
     agt("verify", str(folder), "page=audit.md").ended(2, "page=audit.md")
     assert (tmp_path / "audit.md").read_bytes() == written

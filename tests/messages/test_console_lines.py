@@ -19,7 +19,7 @@ train resume=@train/box | 2 | this run is finished, so there is nothing to resum
 {REMOVAL} certificate.seed=4 | 0 | SIMULATION: the noise comes from certificate.seed=4 | not proved, because the noise comes from a seed
 {REMOVAL} training.clip=0.5 | 0 | training.clip: this setting has no effect, because certificate=removal does not clamp gradients
 certify run=@train/noisy map_resolution=0 | 0 | the certificates say nothing about retraining
-ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05, which cannot be raised | 1e-06 of the budget's delta is reserved for mechanisms that need a delta of their own; the rest of delta is for releases with Gaussian noise (setting total.delta_share=0.1)
+ledger init people unit='one customer' total.eps=1 total.delta=1e-5 | 0 | eps = 1, delta = 1e-05, which cannot be raised | 1e-06 of delta is reserved for mechanisms with a delta of their own (total.delta_share=0.1), the rest for Gaussian noise
 predict run=@train/noisy ledger=none mechanism.eps=1 force=true | 0 | publish either labels from this run's certificates or its noisy weights, but never both
 """
 """A command line, its exit code, and what it must say; ``@name`` is a run of museum.py."""

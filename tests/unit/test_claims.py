@@ -111,7 +111,7 @@ def test_the_words_are_a_function_of_the_fields() -> None:
 def test_a_claim_that_no_ledger_counts_says_why(uncounted: Uncounted) -> None:
     one = claim_of().with_account(uncounted).for_file()
     assert read_claim(one.content) == one
-    assert one.words[-1:] == tuple(uncounted.lines)
+    assert one.words[-1:] == tuple(uncounted.lines())
 
 
 def test_a_claim_is_counted_or_says_why_not() -> None:
