@@ -615,7 +615,7 @@ def covering_ticks(
         margin: how far the ticks go at least beyond the data, as far as shares do.
         whole_numbers: whether the data are counts, so that no tick is between whole numbers.
     """
-    is_share = low >= 0 and high <= 1 and not whole_numbers
+    is_share = low >= 0 and high <= 1
     if math.isclose(low, high, rel_tol=1e-6):
         margin = max(margin, 0.02 * (abs(low) or 1))
     low -= margin
