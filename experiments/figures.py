@@ -82,6 +82,7 @@ def marks(
     xlabel: str,
     panel: str,
     log: bool = False,
+    whole_numbers: bool = False,
     start: str = "",
     start_name: str = "",
     mark_name: str = "",
@@ -96,6 +97,7 @@ def marks(
         y: of the categories, from the top down.
         series: of the marks' looks.
         panels: one panel each, titled as ``panel`` says.
+        whole_numbers: whether the marks' places are counts, without ticks between whole numbers.
     """
     categories = list(data[y].unique())
     parts = list(data.groupby(panels, sort=False))
@@ -125,7 +127,7 @@ def marks(
         places[0].set_ylim(len(categories) - 0.5, -0.5)  # from the top down; they share it
         if log:
             set_log_ticks(places[0].xaxis, data[x])
-        end_axes_at_ticks(places, "x", 4)
+        end_axes_at_ticks(places, "x", 4, whole_numbers=whole_numbers)
         if start and not several:
             places[0].lines[0].set_label(mark_name)
             for axes in places[1:]:

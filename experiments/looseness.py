@@ -98,6 +98,7 @@ class Looseness(Kind):
                 xlabel="records changed",
                 panel="{}",
                 log=size == LARGE,
+                whole_numbers=True,
             )
             figures.append(Figure(CAPTIONS[str(size)], points, draw, str(size)))
         return Shown(rows.drop(columns="size"), figures, NOTES)

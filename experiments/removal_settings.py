@@ -89,6 +89,11 @@ class RemovalSettings(Kind):
         return {"accuracy, least lambda and sigma": "accuracy"}
 
 
+def mean_and_range(draws: int) -> str:
+    """Return what a caption says of accuracies over so many draws."""
+    return "one draw" if draws == 1 else f"mean, range of {draws} draws"
+
+
 def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figure]:
     """Each that ``show`` may name."""
     some = rows[rows["profile"] == rows["profile"].iloc[0]]  # the head is the same in every profile
@@ -100,7 +105,7 @@ def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figur
     return {
         "accuracy": Figure(
             "Test accuracy against sigma, the deviation of the loss's perturbation, for each "
-            f"lambda: mean, range of {draws} draws.",
+            f"lambda: {mean_and_range(draws)}.",
             by_sigma[["sigma", "series", *ENDS]],
             lines("sigma", "accuracy", "sigma", "test accuracy", looks=looks),
             "_accuracy",
@@ -216,8 +221,8 @@ class RemovalBudgets(Kind):
             looks=strength_looks(self.strengths),
         )
         caption = (
-            f"Test accuracy against eps, sigma for {self.removals} removals: mean, range of "
-            f"{self.draws} draws."
+            f"Test accuracy against eps, sigma for {self.removals} removals: "
+            f"{mean_and_range(self.draws)}."
         )
         return Shown(
             rows, [Figure(caption, rows[["eps", "series", "profile", "sigma", *ENDS]], draw)]

@@ -266,7 +266,6 @@ TIMES_NOTES = (
     "that removals need. 003 trains by L-BFGS on another machine. Removal: the median of several.",
     "paper: the Hessian of the records that are left is formed for each removal; ours: it is kept "
     "up, O(d^2) a record.",
-    "LSUN (003: .48 s against 124 s) is not reproduced: its images are not to be had.",
 )
 
 

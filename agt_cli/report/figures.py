@@ -557,7 +557,11 @@ def end_axes_at_data(panels: Sequence[Axes], axis_names: str = "xy") -> None:
 
 
 def end_axes_at_ticks(
-    panels: Sequence[Axes], name: str, max_steps: int = 6, margin: float = 0.0
+    panels: Sequence[Axes],
+    name: str,
+    max_steps: int = 6,
+    margin: float = 0.0,
+    whole_numbers: bool = False,
 ) -> None:
     """Let the lines of axes end at the ticks around the data, so that every value is between ticks.
 
@@ -566,6 +570,7 @@ def end_axes_at_ticks(
         name: x or y.
         max_steps: how many steps there are about between the first tick and the last.
         margin: the part of the data's height that remains at both ends of a linear axis.
+        whole_numbers: whether the values are counts, so that no tick is between whole numbers.
     """
     spans = np.array([_data_limits(axes, name) for axes in panels])
     if not np.isfinite(spans).all():
@@ -583,7 +588,7 @@ def end_axes_at_ticks(
         limits = (ticks[0] / factor, ticks[-1] * factor)
     else:
         margin_width = margin * (high - low)
-        ticks = covering_ticks(low, high, max_steps, margin_width)
+        ticks = covering_ticks(low, high, max_steps, margin_width, whole_numbers)
         room = 0.03 * (ticks[-1] - ticks[0])
         limits = (ticks[0] - room, ticks[-1] + room)
     for axes in panels:
@@ -592,15 +597,23 @@ def end_axes_at_ticks(
         getattr(axes, f"{name}axis").set_ticks(ticks)
 
 
-def covering_ticks(low: float, high: float, max_steps: int = 6, margin: float = 0.0) -> np.ndarray:
+def covering_ticks(
+    low: float,
+    high: float,
+    max_steps: int = 6,
+    margin: float = 0.0,
+    whole_numbers: bool = False,
+) -> np.ndarray:
     """Return at least three round ticks, the first at most ``low`` and the last at least ``high``.
 
-    Shares stay shares: if both are between 0 and 1, no tick is below 0 or above 1.
+    Shares stay shares: if both are between 0 and 1, no tick is below 0 or above 1. Two successive
+    whole numbers have two ticks.
 
     Args:
         low, high: the ends of the data.
         max_steps: how many steps there are about.
         margin: how far the ticks go at least beyond the data, as far as shares do.
+        whole_numbers: whether the data are counts, so that no tick is between whole numbers.
     """
     is_share = low >= 0 and high <= 1
     if math.isclose(low, high, rel_tol=1e-6):
@@ -611,7 +624,7 @@ def covering_ticks(low: float, high: float, max_steps: int = 6, margin: float = 
         low = max(low, 0.0)
         high = min(high, 1.0)
     for steps in (max_steps, max_steps + 1, max_steps + 2):
-        locator = MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
+        locator = MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1, integer=whole_numbers)
         ticks = _ticks_around(np.asarray(locator.tick_values(low, high)), low, high)
         if len(ticks) >= 3:
             break

@@ -431,6 +431,23 @@ def test_marks_in_several_panels_can_be_read(
     assert drawn[-1].get_figwidth() < 10
 
 
+@pytest.mark.parametrize("most", [3, 4, 6, 120])
+def test_an_axis_of_counts_has_no_tick_between_whole_numbers(
+    most: int, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    counts = [2, most]
+    data = pd.DataFrame({"k": counts, "low": counts, "high": counts, "query": ["one", "other"]})
+    columns = {"x": "k", "y": "query", "series": "series", "panels": "panel"}
+    data = data.assign(series="exactly", panel="linear head")
+    with RunRecord(tmp_path / "run", "plan", {}) as record:
+        marks(record, data, "marks", **columns, xlabel="k", panel="{}", whole_numbers=True)
+    ticks = drawn[-1].axes[0].get_xticks()
+    assert all(tick.is_integer() for tick in ticks)
+    assert ticks[0] <= 2
+    assert most <= ticks[-1]
+    assert faults(drawn[-1]) == []
+
+
 def test_what_cannot_be_read_is_found() -> None:
     figure = Figure(figsize=(4, 3))
     first, second, empty = figure.subplots(1, 3)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from agt_cli._experiments.removable_head import budget, published, removing
+from agt_cli._experiments.removal_settings import mean_and_range
 from reproducing import BOTH_PROFILES, REMOVAL_HEAD, an_entry, made, rows_of
 from scipy.special import expit
 
@@ -101,3 +102,8 @@ def test_a_budget_is_spent_on_as_many_removals_as_were_asked_for(tmp_path: Path)
     ), "of two draws"
     needed = rows.set_index(["profile", "eps"])["sigma"]
     assert needed["paper", 0.5] > 3 * needed["ours", 0.5] > 3 * needed["ours", 2.0]
+
+
+def test_a_caption_of_one_draw_names_no_range() -> None:
+    assert mean_and_range(1) == "one draw"
+    assert mean_and_range(3) == "mean, range of 3 draws"
