@@ -15,7 +15,7 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.release_settings import BUDGET_KEYS, Epsilon, Mu, Need
-from agt.settings import Positive, TotalConfig, accepting_removed, keyword_schema, schema, validate
+from agt.settings import Positive, TotalConfig, keyword_schema, schema, validate
 from agt.targets import MECHANISMS
 
 MAX_CLASSES = 2**16
@@ -320,8 +320,6 @@ class GaussianWeightsSettings(WeightsSettings):
 @schema
 class ReleaseWeightsSettings(GaussianWeightsSettings):
     """Settings of ``ReleaseWeights``."""
-
-    _earlier = accepting_removed(shrink=False)
 
     name: ClassVar[str] = "release_weights"
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN

@@ -31,13 +31,12 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
-from agt.errors import ConfigError, Superseded, nearest
+from agt.errors import ConfigError, nearest
 from agt.messages import Message, Setting
 from agt.parameters import ArgumentError
 from agt.relations.names import ENTRIES
@@ -153,27 +152,6 @@ def changing_settings(change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) 
         return ArgsKwargs(values.args, dict(settings)) if is_call else settings
 
     return model_validator(mode="before")(replace_settings)
-
-
-def accepting_removed(**unused: object) -> Any:
-    """Return a validator of a class of settings that drops settings of earlier versions.
-
-    Args:
-        unused: setting -> the value that had no effect; the validator drops it. It raises
-            Superseded for another value, because results with that value cannot be reproduced.
-    """
-
-    def drop_removed(given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the given settings without those that this version does not have."""
-        for key, value in unused.items():
-            if key in given and given[key] != value:
-                raise Superseded(
-                    f"{key}={given[key]}: earlier versions of agt had this setting, but this "
-                    "version does not: leave this setting out"
-                )
-        return {key: value for key, value in given.items() if key not in unused}
-
-    return changing_settings(drop_removed)
 
 
 def _with_placeholders(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -453,23 +431,6 @@ class FeaturesConfig:
     bias: Annotated[float, Field(ge=0, le=10)] = 0.1
     root: Annotated[float, Field(ge=0, le=1)] = 1.0
 
-    _earlier = accepting_removed(order=2, weight=1.0)
-
-    @field_validator("map", mode="before")
-    @classmethod
-    def _refuse_removed_map(cls, name: object) -> object:
-        """Return the name of a map; raise Superseded if only earlier versions had this map."""
-        if isinstance(name, str) and name in REMOVED_MAPS:
-            raise Superseded(
-                Message(
-                    "{config:features.map}={name}: earlier versions of agt had this map, but "
-                    "this version does not: use {instead}",
-                    name=name,
-                    instead=REMOVED_MAPS[name],
-                )
-            )
-        return name
-
     def __post_init__(self) -> None:
         """Raise ValueError if a setting that the map needs is missing, or one is given in vain."""
         counted = self.map in DEFAULT_FEATURE_COUNTS
@@ -506,8 +467,6 @@ class FeaturesConfig:
 
 DEFAULT_FEATURE_COUNTS = {"relu": 1024, "landmarks": 512}
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
-REMOVED_MAPS = {"fourier": "landmarks", "crosses": "dataset.crosses of a table"}
-"""Maps of earlier versions -> what to use instead."""
 
 
 @schema

@@ -14,7 +14,6 @@ from agt.settings import (
     FeaturesConfig,
     Positive,
     TrainingConfig,
-    accepting_removed,
     schema,
     validate,
 )
@@ -42,8 +41,6 @@ class EnsembleConfig:
     key: str = "agt"
     vote: Literal["labels", "margins"] = "labels"
     margin_clip: Annotated[float, Field(ge=1e-9, le=1e4)] | None = None
-
-    _earlier = accepting_removed(slices=1)
 
     def __post_init__(self) -> None:
         """Raise ValueError if ``margin_clip`` or the number of members does not fit the vote.
@@ -102,7 +99,7 @@ def read_noise_config(node: object) -> NoiseConfig | None:
 
     Args:
         node: the value under the key ``noise``: a mapping of settings, or None. A mapping whose
-            "epsilon" is None means no noise, as does None itself (old records lack the key).
+            "epsilon" is None means no noise, as does None itself.
 
     Raises:
         ConfigError: a setting is unknown or invalid; or epsilon is None while another setting
