@@ -33,7 +33,7 @@ from agt.settings import KGridConfig, RelationConfig, schema
 from agt.store.json_text import as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, Tensors
-from agt.training.loop import Noise, OnProgress, train
+from agt.training.loop import Noise, OnProgress, ignore_progress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
 
@@ -206,7 +206,7 @@ class BoxModel(Model):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the labels of queries, and which of them provably withstand k edits of the data.
 
@@ -516,7 +516,7 @@ class BoxKind(BoxConfig, CertificateKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> BoxModel:
         """Train a network, together with bounds on its parameters for every k of the grid.

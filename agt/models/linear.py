@@ -39,7 +39,7 @@ from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.training.sensitivity import LinearSetting, Sensitivity
 from agt.training.setup import TrainingSetup
 
@@ -68,7 +68,7 @@ class LinearModel(ClosedFormModel):
     def retrained(
         self,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Train a head on other records with the same settings and feature map, and return it.
@@ -363,7 +363,7 @@ class LinearKind(ClosedFormKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on the public features of a problem's training records.
@@ -414,7 +414,7 @@ class LinearKind(ClosedFormKind):
         self,
         head: LinearModel,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on other records with a head's settings and feature map.

@@ -20,7 +20,7 @@ from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.batches import BatchPlan
-from agt.training.loop import OnProgress, row_reporter
+from agt.training.loop import OnProgress, ignore_progress, row_reporter
 from agt.training.noise import NoisePlan
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Model(ABC):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the labels of queries, and the numbers of edits that cannot change them.
 
@@ -362,7 +362,7 @@ def accuracy(model: Model, records: Records) -> float:
 def map_queries(
     queries: np.ndarray,
     work: Callable[[np.ndarray], T],
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     block_rows: int | None = None,
 ) -> Iterable[T]:
     """Apply a function to queries in blocks, which the processes of a distributed job share.

@@ -44,7 +44,7 @@ from agt.templates import upward
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.training.removal import (
     RemovalProblem,
     RemovalState,
@@ -504,7 +504,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> RemovalModel:
         """Train a head: minimise the regularised loss on the public features, with noise.

@@ -33,7 +33,7 @@ from agt.relations import RELATIONS
 from agt.settings import RECIPE, BatchConfig, TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 
 CONSTANTS = "votes.json"
 MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits
@@ -409,7 +409,7 @@ class Votes(ClosedFormModel):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the labels of queries, and the numbers of edits that cannot change them.
 

@@ -21,7 +21,7 @@ from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import REPORT_STEPS, LinearTrained, gradient_sum
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
@@ -114,7 +114,7 @@ def train_erm(
     setup: TrainingSetup,
     records: Records,
     tolerance: float,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
     """Train a linear head by minimising the regularised loss from weights 0.
