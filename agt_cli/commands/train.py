@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -273,14 +273,14 @@ def _private_labels(
     yield from ledger.sentences
     if not ledger.accepts_a_release:
         return
-    name = ledger.name
-    if not name:
+    if not ledger.name:
         name = free_ledger_name(re.sub(r"[^\w-]+", "_", dataset.name).strip("_-") or "people")
+        ledger = replace(ledger, name=name)
         head = HEAD_MEANING.format(dataset=name).rstrip(".")
-        yield f"to open a ledger: {ledger.opening(name, folder, 1e-5)} ({head})"
+        yield f"to open a ledger: {ledger.opening(folder, 1e-5)} ({head})"
     elif not ledger.admitted:
-        yield f"to use this ledger: {ledger.admission(folder)[0]}"
-    command = release_command(folder, mechanism, f"{ledger.eps:g}", "1e-5", ledger=name)
+        yield f"to use this ledger: {ledger.admission(folder)}"
+    command = release_command(folder, mechanism, f"{ledger.eps:g}", "1e-5", ledger=ledger.name)
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 
