@@ -15,7 +15,7 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.release_settings import BUDGET_KEYS, Epsilon, Mu, Need
-from agt.settings import Positive, TotalConfig, keyword_schema, schema, validate
+from agt.settings import NonNegativeInt, Positive, TotalConfig, keyword_schema, schema, validate
 from agt.targets import MECHANISMS
 
 MAX_CLASSES = 2**16
@@ -330,7 +330,7 @@ class NoisyStatisticsSettings(GaussianWeightsSettings):
     """Settings of ``NoisyStatistics``."""
 
     width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: NonNegativeInt = 0
 
     name: ClassVar[str] = "noisy_statistics"
     reads_records: ClassVar[bool] = True

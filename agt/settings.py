@@ -65,10 +65,14 @@ Counting = Literal["distance", "index"]  # what evidence counts: records, or ste
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved
 # exact.
 MAX_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
+RowLimit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
 MAX_BATCHES = 10**6  # of an epoch
 _MIN_CAP_RATIO = 1.1
@@ -183,7 +187,7 @@ class KGridConfig:
     (reference.md section 3a).
     """
 
-    max: Annotated[int, Field(ge=0)] | None = None
+    max: NonNegativeInt | None = None
     values: tuple[Annotated[int, Field(ge=0, le=MAX_ROWS)], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -237,7 +241,7 @@ class RelationConfig:
     """
 
     name: RelationName
-    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
+    unit_rows: RowLimit = 1
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -267,7 +271,7 @@ class BatchConfig:
 
     count: Annotated[int, Field(ge=1, le=MAX_BATCHES)] = 1
     normalizer: Annotated[float, Field(ge=1e-6, le=MAX_ROWS)] | None = None
-    n_max: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
+    n_max: RowLimit | None = None
     key: str = "agt"
 
     def constants(self, size: float) -> tuple[float, int]:
@@ -352,7 +356,7 @@ class TrainingConfig:
     decay: NonNegative = 0.0
     lr_min: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    dampening: Annotated[float, Field(ge=0, le=1)] = 0.0
+    dampening: Share = 0.0
     nesterov: bool = False
     weight_decay: NonNegative = 0.0
     decay_mode: Literal["decoupled", "coupled"] = "decoupled"
@@ -423,13 +427,13 @@ class FeaturesConfig:
     map: Literal["none", "relu", "landmarks", "scattering"] = "none"
     count: Annotated[int, Field(ge=2, le=2**20)] | None = None
     bandwidth: Positive = 1.0
-    seed: Annotated[int, Field(ge=0)] = 0
-    whiten: Annotated[float, Field(ge=0, le=1)] = 0.0
+    seed: NonNegativeInt = 0
+    whiten: Share = 0.0
     public: PublicRows | None = None
-    ridge: Annotated[float, Field(ge=0, le=1)] = 1e-3
+    ridge: Share = 1e-3
     radius: Positive | None = None
     bias: Annotated[float, Field(ge=0, le=10)] = 0.1
-    root: Annotated[float, Field(ge=0, le=1)] = 1.0
+    root: Share = 1.0
 
     def __post_init__(self) -> None:
         """Raise ValueError if a setting that the map needs is missing, or one is given in vain."""
@@ -512,7 +516,7 @@ class TotalConfig:
 
     eps: Positive | None = None
     delta: Annotated[NonNegative, Field(lt=1)] = 0.0
-    queries: Annotated[int, Field(ge=1)] | None = None
+    queries: Count | None = None
 
 
 def validate(cls: type[T], node: object, where: str) -> T:

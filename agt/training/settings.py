@@ -10,13 +10,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.messages import Message, Setting
-from agt.settings import (
-    FeaturesConfig,
-    Positive,
-    TrainingConfig,
-    schema,
-    validate,
-)
+from agt.settings import FeaturesConfig, Positive, Probability, TrainingConfig, schema, validate
 
 
 @schema
@@ -77,7 +71,7 @@ class NoiseConfig:
     """
 
     epsilon: Annotated[float, Field(ge=1e-6, le=1e6)]
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    delta: Probability = 1e-5
     release: Literal["always", "inside_box"] = "always"
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
 
@@ -157,7 +151,7 @@ class RemovalConfig:
     masking: Literal["loss", "output", "none"] = "output"
     sigma: Annotated[float, Field(ge=0, le=1e9)] = 0.01
     eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
+    delta: Probability = 1e-4
     bound: Literal["data", "worst", "measured"] = "data"
     factorisation: Literal["maintained", "fresh"] = "maintained"
     tolerance: Positive = 1e-5
