@@ -30,6 +30,7 @@ from agt.numeric import signed_margins
 from agt.problem import Problem
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import assign_shards, member_folder, train_members
@@ -148,7 +149,7 @@ class EnsembleModel(Model):
         return add_facts(self.members[0].conditions, vote_facts)
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The first member's metrics, and the number of members."""
         return {**self.members[0].metrics, "members": len(self.members)}
 

@@ -36,6 +36,7 @@ from agt.models.store import (
 from agt.numeric import logits_of, next_up, signed_margins
 from agt.problem import Problem
 from agt.settings import TrainingConfig
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
@@ -203,10 +204,10 @@ class LinearModel(ClosedFormModel):
         )
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """Facts about the head for a run's metrics, such as the bound on one edit's effect."""
         sensitivity = self.trained.sensitivity
-        metrics: dict[str, float | int | str] = {
+        metrics: Metrics = {
             "parameters": self.trained.weight.numel(),
             # How far one record moves the weights: in exact arithmetic, and as computed.
             "rho": sensitivity.rho,

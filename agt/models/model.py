@@ -19,6 +19,7 @@ from agt.messages import Message
 from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
 from agt.training.loop import OnProgress, ignore_progress, row_reporter
 from agt.training.noise import NoisePlan
@@ -158,7 +159,7 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """Facts about the model by name, such as its number of parameters, for a run's metrics."""
 
     @abstractmethod

@@ -41,7 +41,7 @@ from agt.models.store import (
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
-from agt.store.json_text import as_json
+from agt.store.json_text import Metrics, as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import LATTICE_STEPS
 from agt.training.learners import (
@@ -479,7 +479,7 @@ class OwnVotesModel(Votes):
         }
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The metrics of every vote, and ``raised``, the number of shards whose training failed."""
         return {**super().metrics, "raised": int(self.raised.sum())}
 

@@ -62,7 +62,7 @@ from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import schema
-from agt.store.json_text import as_json
+from agt.store.json_text import Metrics, as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
 from agt.training.learners import Learner
@@ -293,9 +293,9 @@ class VotesModel(Votes):
         return {"weight": self.weight}
 
     @property
-    def constants(self) -> dict[str, float | int | str]:
+    def constants(self) -> Metrics:
         """The public constants that votes.json records, by name."""
-        constants: dict[str, float | int | str] = {
+        constants: Metrics = {
             "members": self.settings.ensemble.members,
             "key": self.settings.ensemble.key,  # of the hash that assigns units to shards
             "strength": self.config.member_strength,  # of the regulariser
@@ -337,7 +337,7 @@ class VotesModel(Votes):
         }
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The number of parameters, of members, and the bound on distances, for a run's metrics."""
         return {"parameters": self.weight.numel(), **super().metrics}
 

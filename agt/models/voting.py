@@ -31,6 +31,7 @@ from agt.numeric import signed_margins
 from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, BatchConfig, TrainingConfig
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
 from agt.training.loop import OnProgress, ignore_progress
@@ -342,7 +343,7 @@ class Votes(ClosedFormModel):
         return (fact,)
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The number of members, and an upper bound on every stable distance, for a run's metrics.
 
         The stable distance of a query is the largest number of edits of the training records that
