@@ -162,8 +162,7 @@ class NumberPair:
         anchors = np.asarray(anchors[anchor_rows], float)
         begin = anchors[rng.integers(len(anchors), size=lines)]
         end = anchors[rng.integers(len(anchors), size=lines)]
-        size = max(float(np.abs(anchors).max()), 1.0)
-        far_points = size * rng.normal(size=(lines, *anchors.shape[1:]))
+        far_points = _draw_far_points(anchors, lines, rng)
         between = on_line(begin, end, rng.uniform(-1.0, 2.0, lines))
         queries = np.concatenate([anchors, between, far_points])
         sums, other_sums = self.evidence(queries)
@@ -204,8 +203,7 @@ def between_roots(
     """
     anchors = np.asarray(anchors, dtype=np.float64)
     begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
-    size = max(float(np.abs(anchors).max()), 1.0)
-    far_points = size * rng.normal(size=(lines, *anchors.shape[1:]))
+    far_points = _draw_far_points(anchors, lines, rng)
     end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], far_points])
     sides = (pair.with_unit, pair.without_unit)
     read_labels: list[Read] = [side.model.predict for side in sides]
@@ -213,6 +211,15 @@ def between_roots(
     return np.concatenate(
         [_around_changes(read_labels, begin, end), _around_changes(read_both, begin, end)]
     )
+
+
+def _draw_far_points(anchors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return points of a normal law, [count, ...], whose deviation is the anchors' largest feature.
+
+    The deviation is at least 1.
+    """
+    size = max(float(np.abs(anchors).max()), 1.0)
+    return size * rng.normal(size=(count, *anchors.shape[1:]))
 
 
 def _label_and_evidence(side: Labelling, queries: np.ndarray) -> np.ndarray:
