@@ -201,7 +201,7 @@ def fit_with(
     ids: RecordIds | None,
     units: UnitIds | None,
     public: PublicFlags | None,
-    numbers: NumericTarget | None = None,
+    numbers: NumericTarget | None,
 ) -> Fitted:
     """Train a model as ``fit`` does, without warnings.
 

@@ -97,7 +97,7 @@ class AnyLabelling(ABC):
         self,
         features: np.ndarray,
         randomness: Randomness,
-        on_progress: OnProgress = ignore_progress,
+        on_progress: OnProgress,
     ) -> Iterator[np.ndarray]:
         """Yield answers to consecutive queries, a piece at a time, so that memory stays bounded.
 

@@ -380,8 +380,8 @@ def collect_evidence(
     model: Model,
     features: np.ndarray,
     labels: np.ndarray,
-    counting: Counting = "distance",
-    on_progress: OnProgress = ignore_progress,
+    counting: Counting,
+    on_progress: OnProgress,
 ) -> Evidence:
     """Let a model answer queries, and return its answers with the evidence for mechanisms.
 

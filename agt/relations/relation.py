@@ -228,7 +228,7 @@ class Relation:
             units=_units_text(unit_rows), radius=_radius_text(radius), k=k_text
         )
 
-    def describe_counted(self, unit_rows: int = 1, radius: float | None = None) -> str:
+    def describe_counted(self, unit_rows: int, radius: float | None = None) -> str:
         """Return a text that says what k is the number of, such as "records added or removed".
 
         Args:

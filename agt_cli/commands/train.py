@@ -471,7 +471,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             f"{RESUME_KEY}={folder}: only a single run can be resumed, but -m starts several "
             "runs: leave out -m"
         )
-    run = open_unfinished(Path(folder), "train")
+    run = open_unfinished(Path(folder))
     recorded = flatten_keys(run.config)
     typed = _typed_settings(config, overrides)
     _check_not_changed(folder, recorded, typed)

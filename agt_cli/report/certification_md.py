@@ -235,7 +235,7 @@ def certify_report(
     quality: Quality,
     sections: Sequence[str],
     record: RunRecord,
-    ledger: str | None = None,
+    ledger: str | None,
 ) -> str:
     """Return report.md of a certification run.
 

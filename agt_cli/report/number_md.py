@@ -174,7 +174,7 @@ def number_report(
     quality: NumberQuality,
     sections: Sequence[str],
     intervals_file: str,
-    ledger: str | None = None,
+    ledger: str | None,
 ) -> str:
     """Return report.md of a certification of numbers.
 

@@ -72,7 +72,7 @@ def predicate_for_hashes(key: HashKey, hashes: frozenset[str]) -> IsErased:
 
 
 def prepare_without(
-    run: Run, settings: RunSettings, console: Console, requested: frozenset[str] = frozenset()
+    run: Run, settings: RunSettings, console: Console, requested: frozenset[str]
 ) -> tuple[Prepared, Records]:
     """Load the training data that remain once all requests for erasure are carried out.
 
