@@ -144,7 +144,6 @@ OLD_SPELLINGS = {
     "verify public=": _SIGNED,
     "audit=summary": _AUDITS,
     "certificate=tube": _TUBE,
-    "certificate.name=tube": _TUBE,
     "certificate.length": _TUBE,
     "certificate.norms": _TUBE,
     "certificate.spread": _TUBE,
