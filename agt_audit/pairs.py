@@ -23,7 +23,7 @@ from agt_audit.lines import MAX_ANCHORS, Read, bisected, on_line
 from agt_audit.output_events import Event, tail_event
 
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
-PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
+PLACES_IN_GAP = np.array([0.5, 0.25, 0.75, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5, -3.5, 4.5])
 # how far trials may lie from the chosen query, divided by its largest feature; of these distances,
 # the first is used at which enough queries get the same answers
 SCALES = tuple(10.0**-power for power in range(4, 15))
@@ -96,7 +96,8 @@ class LabellingPair:
         """
         mechanism = self.with_unit.mechanism
         flip = mechanism.flip_probability(evidence)
-        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
+        flip_to_each = flip / (mechanism.classes - 1)
+        law = np.repeat(flip_to_each[:, None], mechanism.classes, axis=1)
         law[np.arange(len(labels)), labels] = 1 - flip
         return law
 
