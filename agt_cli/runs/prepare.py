@@ -229,7 +229,7 @@ def with_data_paths(
 
     Args:
         config: the configuration that a run recorded.
-        files: the result of ``data_files`` that it recorded; empty: the run is too old to have one.
+        files: the result of ``data_files`` that it recorded; empty: its data are in no file.
 
     Raises:
         ConfigError: an entry of ``files`` has no path.
