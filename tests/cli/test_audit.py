@@ -250,22 +250,6 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
     ), "it is not refused"
 
 
-EARLIER_NAMES = {
-    "agt_cli.audit.certificate.Certificate": "certificate",
-    "agt_cli.audit.dpsgd.DpSgdAudit": "dpsgd",
-    "agt_cli.audit.mechanism.MechanismAudit": "mechanism",
-    "agt_cli.audit.mechanism.WeightsAudit": "weights",
-    "agt_cli.audit.weights.WeightsAudit": "weights",
-    "agt_cli.audit.membership.Membership": "membership",
-    "agt_cli.audit.membership.Memorisation": "memorisation",
-    "agt_cli.audit.memorisation.Memorisation": "memorisation",
-    "agt_cli.audit.prediction.PredictionAudit": "prediction",
-    "agt_cli.audit.replay.Replay": "replay",
-    "agt_cli.audit.selftest.Selftest": "selftest",
-    "agt_cli.audit.unlearning.Unlearning": "unlearning",
-}
-
-
 ANSWERS = ("mechanism=randomized_response", "mechanism.eps=1")
 REFUSED = {
     **dict.fromkeys(
