@@ -61,7 +61,7 @@ class DataOwner:
     """The training data of a model, and the people it is about, as ledgers identify them.
 
     Attributes:
-        data: the digest of the training data; empty: a model that an earlier version saved.
+        data: the digest of the training data.
         unit: the column that names the unit (person) of each record, and how many records one unit
             may have.
         run: identifies the model: a hash of its settings and its data.
@@ -118,7 +118,7 @@ class DataOwner:
 
     @classmethod
     def from_json(
-        cls, node: Mapping[str, Any], dataset: Dataset, relation: RelationConfig, model: str
+        cls, node: Mapping[str, Any], dataset: Dataset, relation: RelationConfig
     ) -> "DataOwner":
         """Return the owner that a saved model stores, without the people's names.
 
@@ -126,8 +126,6 @@ class DataOwner:
             node: the result of ``as_json``.
             dataset: the dataset of the saved model, which has no records.
             relation: the neighbour relation.
-            model: the saved model's digest, which identifies the people if the data's digest is
-                not known.
 
         Raises:
             ValueError, TypeError, KeyError: ``node`` does not have the form of ``as_json``.
@@ -144,9 +142,7 @@ class DataOwner:
             run=node["run"],
             relation=relation.name,
             unit_names=np.empty(0, dtype=str),
-            hashed=HashedPeople.from_records(dataset.train).with_digests(
-                (node["data"] or model, *earlier)
-            ),
+            hashed=HashedPeople.from_records(dataset.train).with_digests((node["data"], *earlier)),
             earlier=earlier,
             public=node.get("public") is True,
         )
@@ -175,16 +171,6 @@ class DataOwner:
             before=self.earlier,
             people=sample_names(self.unit_names),
         )
-
-
-UNKNOWN_OWNER = {
-    "data": "",
-    "run": "",
-    "unit": {"column": None, "rows": 1},
-    "earlier": [],
-    "public": False,
-}
-"""The stored owner of a model that an earlier version saved without one."""
 
 
 @explaining_parameters
@@ -365,15 +351,9 @@ class Ledger:
 
         Raises:
             ConfigError: the population has another relation or another unit, or another ledger of
-                the same folder has these people, or the model does not say which data it was
-                trained on.
+                the same folder has these people.
             CheckError: the ledger was edited, or is an older copy.
         """
-        if not owner.data:
-            raise ConfigError(
-                f"ledger={self.path}: an old version of agt saved this model without the digest "
-                "of its training data, so no ledger can count its releases: fit the model again"
-            )
         table = owner.table
         with self._open_file() as ledger:
             _put_on_ledger_list(ledger)

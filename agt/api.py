@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from agt.account import UNKNOWN_OWNER, DataOwner
+from agt.account import DataOwner
 from agt.arrays import Labels, PublicFlags, RecordIds, UnitIds
 from agt.certificates.conditions import Condition
 from agt.data.frames import Features, as_pandas
@@ -37,7 +37,7 @@ from agt.fit_problem import (
     recipe_of_votes,
 )
 from agt.fit_settings import FIT_ARGUMENTS, FIT_PARAMETERS, DataSettings, FitSettings
-from agt.fitted import COMMAND, DESCRIPTION, Fitted, ignore_progress
+from agt.fitted import COMMAND, DESCRIPTION, Fitted
 from agt.models.description import describe, read_problem
 from agt.models.ensemble import training_environment
 from agt.models.erm import ErmKind
@@ -58,7 +58,7 @@ from agt.settings import (
 from agt.store.folder import Folder
 from agt.store.manifest import read_digest
 from agt.training.checkpoint import NO_CHECKPOINTS, checkpoint_folder
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 
 
 def fit(
@@ -201,7 +201,7 @@ def fit_with(
     ids: RecordIds | None,
     units: UnitIds | None,
     public: PublicFlags | None,
-    numbers: NumericTarget | None = None,
+    numbers: NumericTarget | None,
 ) -> Fitted:
     """Train a model as ``fit`` does, without warnings.
 
@@ -343,12 +343,7 @@ def load(
         columns = None
         if node.get("columns") is not None:
             columns = validate(Columns, node["columns"], "columns")
-        owner = DataOwner.from_json(
-            node.get("owner", UNKNOWN_OWNER),
-            problem.dataset,
-            problem.settings.relation,
-            reader.manifest.digest,
-        )
+        owner = DataOwner.from_json(node["owner"], problem.dataset, problem.settings.relation)
         expected = problem.dataset.target.class_count or 0  # numbers have no classes
         if classes.shape != (expected,):
             raise ValueError(

@@ -47,7 +47,7 @@ from agt.settings import (
 from agt.store.folder import NewFolder
 from agt.store.json_text import as_json
 from agt.training.checkpoint import NO_CHECKPOINTS
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.unlearning.promise import Promise, Removal
 from agt.unlearning.sentences import Remark
 
@@ -195,7 +195,7 @@ class Fitted:
         return answers if self.model.number_votes is not None else self.classes[answers]
 
     @naming_settings(FIT_ARGUMENTS)
-    def certify(self, x: Features, on_progress: OnProgress = lambda progress: None) -> Answers:
+    def certify(self, x: Features, on_progress: OnProgress = ignore_progress) -> Answers:
         """Return the label of each query, and the number of edits of the data that it withstands.
 
         Stable distances depend on private records, so they are for the data owner only.
@@ -239,7 +239,7 @@ class Fitted:
         counting: Counting = "distance",
         seed: int | None = None,
         ledger: Ledger | str | Path | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Published:
         """Release a label for each query with differential privacy, so that it may be published.
 
@@ -607,7 +607,3 @@ def _check_seed(seed: object, ledger: object) -> None:
             "seed and ledger cannot be given together, because a release from a seed is only "
             "a simulation, which spends no budget: leave out seed= or ledger="
         )
-
-
-def ignore_progress(progress: Progress) -> None:
-    """Do nothing: the callback of calls whose progress is not wanted."""

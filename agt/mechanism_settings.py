@@ -15,7 +15,7 @@ from pydantic import Field
 from agt.errors import ConfigError
 from agt.messages import Message
 from agt.release_settings import BUDGET_KEYS, Epsilon, Mu, Need
-from agt.settings import Positive, TotalConfig, accepting_removed, keyword_schema, schema, validate
+from agt.settings import NonNegativeInt, Positive, TotalConfig, keyword_schema, schema, validate
 from agt.targets import MECHANISMS
 
 MAX_CLASSES = 2**16
@@ -321,8 +321,6 @@ class GaussianWeightsSettings(WeightsSettings):
 class ReleaseWeightsSettings(GaussianWeightsSettings):
     """Settings of ``ReleaseWeights``."""
 
-    _earlier = accepting_removed(shrink=False)
-
     name: ClassVar[str] = "release_weights"
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.ADDED_GAUSSIAN
 
@@ -332,7 +330,7 @@ class NoisyStatisticsSettings(GaussianWeightsSettings):
     """Settings of ``NoisyStatistics``."""
 
     width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: NonNegativeInt = 0
 
     name: ClassVar[str] = "noisy_statistics"
     reads_records: ClassVar[bool] = True

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agt.errors import AgtError
-from agt.targets import current_name, targets_of
+from agt.targets import FORMER_NAMES, targets_of
 
 PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 """Packages whose versions are recorded instead of their source."""
@@ -40,7 +40,8 @@ def targets(config: object) -> tuple[str, ...]:
     Args:
         config: nested mappings and lists, at any depth.
     """
-    modules = {current_name(target).rpartition(".")[0] for target in targets_of(config)}
+    names = [FORMER_NAMES.get(target, target) for target in targets_of(config)]
+    modules = {name.rpartition(".")[0] for name in names}
     recorded_modules = [
         name for name in modules if name.partition(".")[0] not in _PACKAGES_AS_IMPORTED
     ]

@@ -45,7 +45,7 @@ from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness, SystemRandomness
 from agt.settings import Accounting, Counting
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 
 Drawn = TypeVar("Drawn")
 
@@ -169,7 +169,7 @@ class Release(Generic[Drawn]):
         self.reservation = reservation
         return reservation
 
-    def draw(self, on_progress: OnProgress = lambda progress: None) -> Drawn:
+    def draw(self, on_progress: OnProgress = ignore_progress) -> Drawn:
         """Draw the releases that ``reserve`` paid for. It can be called once.
 
         Args:

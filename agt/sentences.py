@@ -288,9 +288,7 @@ def unproved(reasons: Sequence[str]) -> str:
     return "; ".join(texts)
 
 
-def condition_refusal(
-    letter: str, name: str, missing: Message, *, names_remedy: bool = False
-) -> Message:
+def condition_refusal(letter: str, name: str, missing: Message, *, names_remedy: bool) -> Message:
     """Return why a condition prevents a release, and what to do.
 
     Args:

@@ -31,13 +31,12 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 from pydantic.dataclasses import dataclass as validated
 from pydantic_core import ArgsKwargs
 
-from agt.errors import ConfigError, Superseded, nearest
+from agt.errors import ConfigError, nearest
 from agt.messages import Message, Setting
 from agt.parameters import ArgumentError
 from agt.relations.names import ENTRIES
@@ -66,10 +65,14 @@ Counting = Literal["distance", "index"]  # what evidence counts: records, or ste
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
 
 # Public caps. Numbers beyond them are mistakes, or would leave the range in which sums are proved
 # exact.
 MAX_ROWS = 2**30  # rows of a batch, and rows at stake at one k: docs/proofs/sums.md
+RowLimit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 QUANTA = 2**30  # quanta in one clip level gamma: docs/proofs/sums.md
 MAX_BATCHES = 10**6  # of an epoch
 _MIN_CAP_RATIO = 1.1
@@ -155,27 +158,6 @@ def changing_settings(change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) 
     return model_validator(mode="before")(replace_settings)
 
 
-def accepting_removed(**unused: object) -> Any:
-    """Return a validator of a class of settings that drops settings of earlier versions.
-
-    Args:
-        unused: setting -> the value that had no effect; the validator drops it. It raises
-            Superseded for another value, because results with that value cannot be reproduced.
-    """
-
-    def drop_removed(given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the given settings without those that this version does not have."""
-        for key, value in unused.items():
-            if key in given and given[key] != value:
-                raise Superseded(
-                    f"{key}={given[key]}: earlier versions of agt had this setting, but this "
-                    "version does not: leave this setting out"
-                )
-        return {key: value for key, value in given.items() if key not in unused}
-
-    return changing_settings(drop_removed)
-
-
 def _with_placeholders(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of a training with placeholders for those that are ``recipe``.
 
@@ -205,7 +187,7 @@ class KGridConfig:
     (reference.md section 3a).
     """
 
-    max: Annotated[int, Field(ge=0)] | None = None
+    max: NonNegativeInt | None = None
     values: tuple[Annotated[int, Field(ge=0, le=MAX_ROWS)], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -259,7 +241,7 @@ class RelationConfig:
     """
 
     name: RelationName
-    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
+    unit_rows: RowLimit = 1
     radius: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -289,7 +271,7 @@ class BatchConfig:
 
     count: Annotated[int, Field(ge=1, le=MAX_BATCHES)] = 1
     normalizer: Annotated[float, Field(ge=1e-6, le=MAX_ROWS)] | None = None
-    n_max: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
+    n_max: RowLimit | None = None
     key: str = "agt"
 
     def constants(self, size: float) -> tuple[float, int]:
@@ -374,7 +356,7 @@ class TrainingConfig:
     decay: NonNegative = 0.0
     lr_min: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    dampening: Annotated[float, Field(ge=0, le=1)] = 0.0
+    dampening: Share = 0.0
     nesterov: bool = False
     weight_decay: NonNegative = 0.0
     decay_mode: Literal["decoupled", "coupled"] = "decoupled"
@@ -445,30 +427,13 @@ class FeaturesConfig:
     map: Literal["none", "relu", "landmarks", "scattering"] = "none"
     count: Annotated[int, Field(ge=2, le=2**20)] | None = None
     bandwidth: Positive = 1.0
-    seed: Annotated[int, Field(ge=0)] = 0
-    whiten: Annotated[float, Field(ge=0, le=1)] = 0.0
+    seed: NonNegativeInt = 0
+    whiten: Share = 0.0
     public: PublicRows | None = None
-    ridge: Annotated[float, Field(ge=0, le=1)] = 1e-3
+    ridge: Share = 1e-3
     radius: Positive | None = None
     bias: Annotated[float, Field(ge=0, le=10)] = 0.1
-    root: Annotated[float, Field(ge=0, le=1)] = 1.0
-
-    _earlier = accepting_removed(order=2, weight=1.0)
-
-    @field_validator("map", mode="before")
-    @classmethod
-    def _refuse_removed_map(cls, name: object) -> object:
-        """Return the name of a map; raise Superseded if only earlier versions had this map."""
-        if isinstance(name, str) and name in REMOVED_MAPS:
-            raise Superseded(
-                Message(
-                    "{config:features.map}={name}: earlier versions of agt had this map, but "
-                    "this version does not: use {instead}",
-                    name=name,
-                    instead=REMOVED_MAPS[name],
-                )
-            )
-        return name
+    root: Share = 1.0
 
     def __post_init__(self) -> None:
         """Raise ValueError if a setting that the map needs is missing, or one is given in vain."""
@@ -506,8 +471,6 @@ class FeaturesConfig:
 
 DEFAULT_FEATURE_COUNTS = {"relu": 1024, "landmarks": 512}
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
-REMOVED_MAPS = {"fourier": "landmarks", "crosses": "dataset.crosses of a table"}
-"""Maps of earlier versions -> what to use instead."""
 
 
 @schema
@@ -553,7 +516,7 @@ class TotalConfig:
 
     eps: Positive | None = None
     delta: Annotated[NonNegative, Field(lt=1)] = 0.0
-    queries: Annotated[int, Field(ge=1)] | None = None
+    queries: Count | None = None
 
 
 def validate(cls: type[T], node: object, where: str) -> T:

@@ -52,35 +52,14 @@ OWN_SETTINGS = {
 inherits its settings, whose module loads nothing heavy.
 """
 
-# Modules whose classes configurations of earlier versions name, and single classes that left their
-# module -> where they are today.
-MOVED_MODULES = {
-    "agt.data.digits": "agt.data.images",
-    "agt.data.medmnist": "agt.data.images",
-    "agt.mechanisms.aggregate": "agt.mechanisms.quantile",
-    "agt.mechanisms.comparisons": "agt.mechanisms.published",
-    "agt_cli.audit.certificate": "agt_audit.certificate",
-    "agt_cli.audit.dpsgd": "agt_audit.dpsgd",
-    "agt_cli.audit.mechanism": "agt_audit.mechanism",
-    "agt_cli.audit.mechanism.WeightsAudit": "agt_audit.weights.WeightsAudit",
-    "agt_cli.audit.membership": "agt_audit.membership",
-    "agt_cli.audit.membership.Memorisation": "agt_audit.memorisation.Memorisation",
-    "agt_cli.audit.memorisation": "agt_audit.memorisation",
-    "agt_cli.audit.prediction": "agt_audit.prediction",
-    "agt_cli.audit.replay": "agt_audit.replay",
-    "agt_cli.audit.selftest": "agt_audit.selftest",
-    "agt_cli.audit.unlearning": "agt_audit.unlearning",
-    "agt_cli.audit.weights": "agt_audit.weights",
-    "agt.mechanisms.published.CertifiedQuantile": "agt.mechanisms.quantile.CertifiedQuantile",
-    "agt.mechanisms.published.GaussianArgmax": "agt.mechanisms.argmax.GaussianArgmax",
-    "agt.mechanisms.published.NoisyArgmax": "agt.mechanisms.argmax.NoisyArgmax",
-    "agt_cli.papers.encoder": "agt_cli._experiments.encoder",
-    "agt_cli.papers.prepare.amex": "agt_cli._experiments.amex",
-    "agt_cli.papers.prepare.imdb": "agt_cli._experiments.imdb",
-    "experiments.amex": "agt_cli._experiments.amex",
-    "experiments.encoder": "agt_cli._experiments.encoder",
-    "experiments.imdb": "agt_cli._experiments.imdb",
+FORMER_NAMES = {
+    "agt_cli.papers.encoder.EncodedHead": "agt_cli._experiments.encoder.EncodedHead",
+    "agt_cli.papers.prepare.amex.Amex": "agt_cli._experiments.amex.Amex",
+    "agt_cli.papers.prepare.imdb.Imdb": "agt_cli._experiments.imdb.Imdb",
 }
+"""The names that the settings of the papers' experiments, and so their records, give to classes ->
+where these classes are.
+"""
 
 trusted_names: ContextVar[frozenset[str]] = ContextVar("trusted_names", default=frozenset())
 
@@ -145,18 +124,16 @@ def imported(target: str, where: str) -> Any:
 
     Raises:
         UntrustedCode: it is neither agt's own nor trusted; nothing of it was imported.
-        ConfigError: it cannot be imported; where the library has it under a newer name, says which.
+        ConfigError: it cannot be imported.
     """
-    if not is_own_code(target) and not {target, current_name(target)} & trusted_names.get():
+    present_name = FORMER_NAMES.get(target, target)
+    if not is_own_code(target) and not {target, present_name} & trusted_names.get():
         raise UntrustedCode(target, where)
-    module_name, _, name = current_name(target).rpartition(".")
+    module_name, _, name = present_name.rpartition(".")
     try:
         return getattr(import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         remedy = ""
-        if target.startswith("agt_cli."):
-            new_name = target.replace("agt_cli.", "agt.", 1)
-            remedy = f". This class or function has a new name: write '{new_name}'"
         root = module_name.partition(".")[0]
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == root
         if is_missing and is_in_present_folder(root):
@@ -167,39 +144,29 @@ def imported(target: str, where: str) -> Any:
 
 
 def is_own_code(target: str) -> bool:
-    """Return whether a name, present or former, belongs to a class that files of runs may name.
+    """Return whether a name is that of a class of agt that files of runs may name.
 
     Nothing is imported to find out.
     """
-    return current_name(target) in OWN_SETTINGS
+    return target in OWN_SETTINGS
 
 
 def own_settings(node: object) -> Any:
     """Return the class of settings of the class of agt that a configuration names.
 
     Args:
-        node: a mapping with the full name of the class, ``_target_``, perhaps an earlier one.
+        node: a mapping with the full name of the class, ``_target_``.
 
     Returns:
         The class from which that class inherits; None: it is the user's own, or there is no name.
     """
     if not isinstance(node, Mapping):
         return None
-    target = current_name(str(node.get("_target_")))
+    target = str(node.get("_target_"))
     if target not in OWN_SETTINGS:
         return None
     module, _, class_name = OWN_SETTINGS[target].rpartition(".")
     return getattr(import_module(module), class_name)
-
-
-def current_name(target: str) -> str:
-    """Return today's full name of a class or module member.
-
-    Args:
-        target: a full name, perhaps one that an earlier version used.
-    """
-    module_name, _, name = target.rpartition(".")
-    return MOVED_MODULES.get(target) or f"{MOVED_MODULES.get(module_name, module_name)}.{name}"
 
 
 def targets_of(config: object) -> Iterator[str]:

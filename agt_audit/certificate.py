@@ -7,10 +7,8 @@ neighbours came to their bounds, and by how much a bound must be too narrow to b
 """
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
@@ -27,7 +25,6 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
-Count = Annotated[int, Field(ge=0)]
 CODE_KEYS = ("agt", "revision")  # keys of env.json that name the version of agt
 
 

@@ -144,7 +144,7 @@ def audit_training(
     trainer: NoisyTraining,
     canary: Canaries,
     effort: TrainingEffort,
-    several: Canaries | None = None,
+    several: Canaries | None,
 ) -> TrainingAudit:
     """Train with and without canaries, and compute lower bounds on epsilon.
 

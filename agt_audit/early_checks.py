@@ -5,7 +5,6 @@ from typing import Any
 
 from agt.errors import ConfigError
 from agt.settings import validate
-from agt.targets import current_name
 from agt_audit import kind_settings
 from agt_cli.checks import check_named_run
 
@@ -40,7 +39,7 @@ def _read_own_kind(node: object) -> kind_settings.AuditSettings | None:
     """
     if not isinstance(node, Mapping):
         return None
-    package, _, name = current_name(str(node.get("_target_"))).partition(".")
+    package, _, name = str(node.get("_target_")).partition(".")
     cls = getattr(kind_settings, f"{name.rpartition('.')[2]}Settings", None)
     if package != "agt_audit" or cls is None:
         return None

@@ -11,7 +11,16 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.mechanism_settings import OWN_MECHANISMS, MechanismSettings, NoiseLaw
-from agt.settings import Accounting, Count, Counting, TotalConfig, check_choice, schema, validate
+from agt.settings import (
+    Accounting,
+    Count,
+    Counting,
+    NonNegativeInt,
+    TotalConfig,
+    check_choice,
+    schema,
+    validate,
+)
 from agt.targets import own_settings
 from agt.training.settings import read_noise_config
 from agt.unlearning.promise import MethodName
@@ -23,7 +32,6 @@ from agt_cli.report.opening import check_edits
 
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 Natural = Annotated[int, Field(ge=0, le=65_536)]
-_NotNegative = Annotated[int, Field(ge=0)]
 
 
 class AuditSettings:
@@ -138,12 +146,12 @@ def is_trained_with_noise(run: Run) -> bool:
 class CertificateSettings(AuditSettings):
     """Settings of ``agt audit certificate``."""
 
-    units: _NotNegative | None = 200
-    neighbours: _NotNegative = 100
+    units: NonNegativeInt | None = 200
+    neighbours: NonNegativeInt = 100
     farthest: Annotated[int, Field(ge=1, le=10_000)] = 3
-    bounded: _NotNegative = 4
-    queries: _NotNegative = 200
-    lines: _NotNegative = 8
+    bounded: NonNegativeInt = 4
+    queries: NonNegativeInt = 200
+    lines: NonNegativeInt = 8
     seconds: Annotated[float, Field(gt=0)] | None = None
     again: bool = True
 
@@ -156,7 +164,7 @@ class DpSgdAuditSettings(AuditSettings):
 
     records: Count = 200
     canary: Literal["signs", "dirac", "mislabelled", "adversarial"] = "signs"
-    canaries: _NotNegative = 100
+    canaries: NonNegativeInt = 100
     trials: Count = 200
     step_runs: Count = 50
 
@@ -195,7 +203,7 @@ class MemorisationSettings(AuditSettings):
 
     shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    targets: _NotNegative = 200
+    targets: NonNegativeInt = 200
     shown: Count = 50
 
     name: ClassVar[str] = "memorisation"

@@ -63,7 +63,7 @@ def retrained_members(
     problem: Problem,
     records: Records,
     member_indices: Sequence[int],
-    ks: tuple[int, ...] | None = None,
+    ks: tuple[int, ...] | None,
 ) -> list[Model]:
     """Train some members of an ensemble on their shards of other records.
 

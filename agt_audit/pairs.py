@@ -23,7 +23,7 @@ from agt_audit.lines import MAX_ANCHORS, Read, bisected, on_line
 from agt_audit.output_events import Event, tail_event
 
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
-PLACES_IN_GAP = 0.5 + np.array([0, -0.25, 0.25, *np.outer(np.arange(1, 5), (-1, 1)).ravel()])
+PLACES_IN_GAP = np.array([0.5, 0.25, 0.75, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5, -3.5, 4.5])
 # how far trials may lie from the chosen query, divided by its largest feature; of these distances,
 # the first is used at which enough queries get the same answers
 SCALES = tuple(10.0**-power for power in range(4, 15))
@@ -96,7 +96,8 @@ class LabellingPair:
         """
         mechanism = self.with_unit.mechanism
         flip = mechanism.flip_probability(evidence)
-        law = np.repeat(flip[:, None] / (mechanism.classes - 1), mechanism.classes, axis=1)
+        flip_to_each = flip / (mechanism.classes - 1)
+        law = np.repeat(flip_to_each[:, None], mechanism.classes, axis=1)
         law[np.arange(len(labels)), labels] = 1 - flip
         return law
 
@@ -162,8 +163,7 @@ class NumberPair:
         anchors = np.asarray(anchors[anchor_rows], float)
         begin = anchors[rng.integers(len(anchors), size=lines)]
         end = anchors[rng.integers(len(anchors), size=lines)]
-        size = max(float(np.abs(anchors).max()), 1.0)
-        far_points = size * rng.normal(size=(lines, *anchors.shape[1:]))
+        far_points = _draw_far_points(anchors, lines, rng)
         between = on_line(begin, end, rng.uniform(-1.0, 2.0, lines))
         queries = np.concatenate([anchors, between, far_points])
         sums, other_sums = self.evidence(queries)
@@ -204,8 +204,7 @@ def between_roots(
     """
     anchors = np.asarray(anchors, dtype=np.float64)
     begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
-    size = max(float(np.abs(anchors).max()), 1.0)
-    far_points = size * rng.normal(size=(lines, *anchors.shape[1:]))
+    far_points = _draw_far_points(anchors, lines, rng)
     end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], far_points])
     sides = (pair.with_unit, pair.without_unit)
     read_labels: list[Read] = [side.model.predict for side in sides]
@@ -213,6 +212,15 @@ def between_roots(
     return np.concatenate(
         [_around_changes(read_labels, begin, end), _around_changes(read_both, begin, end)]
     )
+
+
+def _draw_far_points(anchors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return points of a normal law, [count, ...], whose deviation is the anchors' largest feature.
+
+    The deviation is at least 1.
+    """
+    size = max(float(np.abs(anchors).max()), 1.0)
+    return size * rng.normal(size=(count, *anchors.shape[1:]))
 
 
 def _label_and_evidence(side: Labelling, queries: np.ndarray) -> np.ndarray:

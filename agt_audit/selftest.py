@@ -46,7 +46,7 @@ from agt.problem import Problem
 from agt.settings import RelationConfig, schema
 from agt.training.batches import BatchPlan
 from agt.training.lattice import LATTICE_STEPS, MIDDLE
-from agt.training.loop import Noise, OnProgress
+from agt.training.loop import Noise, OnProgress, ignore_progress
 from agt.training.ridge import predict_numbers
 from agt.training.settings import NoiseConfig
 from agt.unlearning.promise import Promise
@@ -384,9 +384,7 @@ class UnclippedMembers(NumberVotesModel):
 class MembersWithRecords(NumberVotesModel):
     """The mean over the members that have records, whose number depends on the data."""
 
-    def sums(
-        self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
-    ) -> np.ndarray:
+    def sums(self, features: np.ndarray, on_progress: OnProgress = ignore_progress) -> np.ndarray:
         """Return this mean, multiplied by the number of all members."""
         trained = np.flatnonzero(self.weight[:, 0].numpy().any(axis=1))
         answers = self.labels(self.phi(features))[trained]
@@ -531,7 +529,7 @@ class OverstatedDistance(BoxModel):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the model's certificates, moved up by ``more`` steps of the grid of k."""
         honest = super().certify(features)

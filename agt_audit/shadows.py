@@ -52,6 +52,7 @@ from agt.settings import KGridConfig, TrainingConfig, default_n_max, plain_of
 from agt.store.atomic import write_atomic
 from agt.store.json_text import as_json
 from agt.training.ensemble import aligned_copy, worker_processes
+from agt.training.loop import ignore_progress
 from agt_audit.edited_records import with_added
 from agt_audit.job import AuditInputs, counted_progress
 from agt_cli.report.audit_files import SHADOWS
@@ -189,7 +190,7 @@ def train_shadows(
     pool: Pool,
     config: ShadowConfig,
     folder: Path,
-    on_done: Callable[[int], None] = lambda done: None,
+    on_done: Callable[[int], None] = ignore_progress,
 ) -> Shadows:
     """Train the shadow models that are not on disk yet, and return the logits of all.
 

@@ -34,6 +34,7 @@ from scipy.stats import norm
 
 from agt.errors import AgtError, ConfigError, counted
 from agt.facts import Standing
+from agt.training.loop import ignore_progress
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.added_noise import noise_size
@@ -202,7 +203,7 @@ def audit_unlearning(
     attacks: Sequence[Attack],
     claim: Callable[[], Promise],
     plan: TrialPlan,
-    on_done: Callable[[int], None] = lambda done: None,
+    on_done: Callable[[int], None] = ignore_progress,
 ) -> UnlearningAudit:
     """Attack a method of unlearning, and test what it promises.
 

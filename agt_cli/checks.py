@@ -14,7 +14,7 @@ from typing import Any
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.store.folder import Folder
-from agt.targets import OWN_SETTINGS, current_name, own_settings
+from agt.targets import OWN_SETTINGS, own_settings
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, VARIABLE, nothing_to_pay, require_ledger
 from agt_cli.networks import NETWORK_CERTIFICATE
@@ -186,7 +186,7 @@ def answers_with_numbers(run: Run) -> bool | None:
     dataset = run.config.get("dataset")
     if not isinstance(dataset, Mapping):
         return None
-    if current_name(str(dataset.get("_target_"))) not in OWN_SETTINGS:
+    if str(dataset.get("_target_")) not in OWN_SETTINGS:
         return None
     return dataset.get("range") is not None
 
@@ -212,7 +212,7 @@ def check_queries(path: Path, run: Run) -> None:
     node = run.config.get("dataset")
     if not isinstance(node, Mapping) or not path.is_file():
         return
-    target = current_name(str(node.get("_target_")))
+    target = str(node.get("_target_"))
     if target not in OWN_SETTINGS:
         return
     # Imported only for queries in a file, because it loads pydantic and the settings of data.

@@ -52,7 +52,7 @@ from agt.models.votes_recipe import (
 from agt.relations import RELATIONS
 from agt.settings import RECIPE as STRENGTH_BY_RECIPE, ChosenFrom, PublicRows
 from agt.store.atomic import write_atomic
-from agt.targets import current_name, is_own_code
+from agt.targets import is_own_code
 from agt_cli.command_settings.tune import CONFIGURATION_PARTS
 from agt_cli.composing import compose_command
 from agt_cli.configuration import chosen_options
@@ -83,9 +83,8 @@ RECIPE_CODING = {"bins": 20, "crosses": 0}
 CHOSEN_ON_KEY = "training.chosen_on"
 # by part, settings that came later, at values that are as before there were any
 _LATER_SETTINGS: dict[str, dict[str, Any]] = {
-    "ensemble": {"slices": 1, "vote": "labels", "margin_clip": None},
-    # order, weight: of records of earlier versions
-    "features": {"root": 1.0, "order": 2, "weight": 1.0},
+    "ensemble": {"vote": "labels", "margin_clip": None},
+    "features": {"root": 1.0},
     "certificate": {"learner": "ridge"},
     "relation": {"radius": None},
 }
@@ -160,7 +159,7 @@ def _recipe_of_votes(config: Mapping[str, Any], version: str) -> VotesRecipe | N
     if version not in VOTES_ON_TABLES:
         return None
     return votes_recipe(
-        coded_columns=current_name(str(dataset.get("_target_"))) == TABLE,
+        coded_columns=str(dataset.get("_target_")) == TABLE,
         ridge=certificate.get("learner", "ridge") == "ridge",
         numeric=dataset.get("target") == "numeric",
         counts_label_flips=RELATIONS[relation["name"]].counts_label_flips,

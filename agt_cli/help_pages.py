@@ -152,7 +152,7 @@ def check_topics(name: str, rest: Sequence[str]) -> None:
             )
 
 
-def group_help(name: str, group: str, rest: Sequence[str] = ()) -> str:
+def group_help(name: str, group: str, rest: Sequence[str]) -> str:
     """Return the text of ``agt help COMMAND GROUP``: the keys of each option of a group.
 
     Args:

@@ -141,7 +141,7 @@ def linear_line(typed: Sequence[str]) -> str:
     )
 
 
-def check_network(config: Mapping[str, Any], other_problem: str = "") -> None:
+def check_network(config: Mapping[str, Any], other_problem: str) -> None:
     """Raise ConfigError if a network lacks settings, or its function is not where it is named.
 
     The message names everything that is missing, and the command line to type.

@@ -15,7 +15,7 @@ from agt.errors import ConfigError, DataMissing, counted
 from agt.ledger.file_checks import check_free, check_suffix as check_suffix_of_ledger
 from agt.store.locations import locate, require
 from agt.store.manifest import MANIFEST_FILE
-from agt.targets import OWN_SETTINGS, current_name
+from agt.targets import OWN_SETTINGS
 from agt_cli.ledger_files import NO_LEDGER, VARIABLE, is_ledger, ledger_path, require_ledger
 from agt_cli.report.finished import COMMIT_FOLDER, Run
 from agt_cli.report.found import LATEST, newest_run
@@ -302,7 +302,7 @@ def check_inputs(path: Path, run: Run) -> None:
     dataset: Any = run.config.get("dataset")
     if not isinstance(dataset, Mapping):
         return
-    is_own = current_name(str(dataset.get("_target_"))) in OWN_SETTINGS
+    is_own = str(dataset.get("_target_")) in OWN_SETTINGS
     if path.exists():
         if is_own:
             check_kind_of_queries(path)

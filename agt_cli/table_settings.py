@@ -23,7 +23,14 @@ from agt.data.settings import (
 )
 from agt.errors import ConfigError, nearest
 from agt.release_settings import MAX_TOTAL_EPS
-from agt.settings import MAX_ROWS, DeclaredSize, keyword_schema, schema, validate
+from agt.settings import (
+    DeclaredSize,
+    Probability,
+    RowLimit,
+    keyword_schema,
+    schema,
+    validate,
+)
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
 from agt_cli.typed_ranges import (
@@ -317,9 +324,9 @@ class StartAnswers:
     ) = None
     size: DeclaredSize | None = None
     purpose: Literal["certificates", "answers", "both"] | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
+    unit_rows: RowLimit | None = None
     eps: Annotated[float, Field(gt=0, le=MAX_TOTAL_EPS)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    delta: Probability = 1e-5
 
     def __post_init__(self) -> None:
         """Raise ConfigError where a size is declared that is not among what is public."""

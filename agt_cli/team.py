@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -178,9 +177,7 @@ def published_exit_code(group: Group) -> int:
     return AgtError.exit_code
 
 
-def share_answers(
-    model: Model, team: Team, features_by_name: Mapping[str, np.ndarray] = MappingProxyType({})
-) -> Model:
+def share_answers(model: Model, team: Team, features_by_name: Mapping[str, np.ndarray]) -> Model:
     """Return a copy of a model whose answers all processes of a team compute together.
 
     This is so for its methods ``predict``, ``margins`` and ``certify``, but not for a model that is

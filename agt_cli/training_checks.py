@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from agt.errors import ConfigError, Superseded
+from agt.errors import ConfigError
 from agt.relations import RELATIONS
 from agt.settings import (
     ComputeConfig,
@@ -20,14 +20,13 @@ from agt.settings import (
     build,
     validate,
 )
-from agt.targets import OWN_SETTINGS, current_name, own_settings, targets_of, trusting
+from agt.targets import OWN_SETTINGS, own_settings, targets_of, trusting
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import check_keys, chosen_options
 from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_not_finished, check_resumed_folder
-from agt_cli.usage import OLD_SPELLINGS
 
 PARTS: dict[str, type[Any]] = {
     "training": TrainingConfig,
@@ -57,20 +56,7 @@ def read_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a setting is unknown, missing or invalid.
     """
-    config = {"ensemble": {}, **config}  # records older than ensembles do not name one
     return {name: validate(cls, config.get(name), name) for name, cls in PARTS.items()}
-
-
-def check_certificate_name(node: object) -> None:
-    """Raise Superseded if a record names a certificate that only earlier versions of agt had.
-
-    Args:
-        node: the value of the key ``certificate``.
-    """
-    if isinstance(node, Mapping):
-        named = f"certificate={node.get('name')}"
-        if named in OLD_SPELLINGS:
-            raise Superseded(f"{named}: {OLD_SPELLINGS[named]}")
 
 
 def read_own_part(node: object, where: str) -> Any:
@@ -215,7 +201,6 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     check_feature_map(config.get("certificate"))
     parts = read_parts(config)
     certificate = config.get("certificate")
-    check_certificate_name(certificate)
     # Imported here, so that a mistake in the parts above is answered without it.
     from agt.certificates.settings import (
         CERTIFICATES,
@@ -265,7 +250,7 @@ def check_label_free(node: object, relation: str) -> None:
         return
     kind = own_settings(node)
     if kind is not None and not hasattr(kind, "label_free"):
-        source = current_name(str(node.get("_target_"))).rpartition(".")[2]
+        source = str(node.get("_target_")).rpartition(".")[2]
         raise ids_from_labels(relation, source)
 
 
@@ -325,7 +310,7 @@ def check_measure(config: Mapping[str, Any]) -> None:
     total = validate(TotalConfig, config.get("total"), "total")
     dataset = check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
     node = config.get("dataset")
-    source = current_name(str(node.get("_target_"))) if isinstance(node, Mapping) else ""
+    source = str(node.get("_target_")) if isinstance(node, Mapping) else ""
     if source in OWN_SETTINGS and source != TABLE:
         raise no_table()
     if total.eps is None:

@@ -22,7 +22,7 @@ from agt.distributed import group
 from agt.errors import UnsoundError
 from agt.kernels.select import pick_device, pick_kernel
 from agt.settings import ComputeConfig, RelationName
-from agt.training.loop import OnProgress, row_reporter
+from agt.training.loop import OnProgress, ignore_progress, row_reporter
 from agt.training.setup import TrainingSetup
 
 MAX_QUERIES_AT_ONCE = 4096
@@ -165,7 +165,7 @@ def certify(
     setup: TrainingSetup,
     box: Box,
     features: np.ndarray,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Certificates:
     """Return the label of each query, and for which numbers of edits k it is certified.
 

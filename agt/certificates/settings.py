@@ -382,15 +382,12 @@ def read_certificate(node: object, classes: Sequence[type[C]]) -> C:
 
     Args:
         node: a mapping of settings that has the kind's ``name``, such as
-            ``{"name": "stability", "average": 10}``. None returns the settings of boxes, because
-            records of the first versions of agt have no certificate settings and are all of boxes.
+            ``{"name": "stability", "average": 10}``.
         classes: the classes of settings, or the kinds that inherit from them; that of boxes first.
 
     Raises:
         ConfigError: the kind or a setting is unknown, or a value has the wrong type.
     """
-    if node is None:
-        return classes[0]()
     if not isinstance(node, Mapping):
         # A value that is no mapping is refused here. The message lists the expected settings.
         return validate(classes[0], node, "certificate")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agt.settings import Positive, schema
+from agt.settings import NonNegativeInt, Positive, schema
 
 
 @schema
@@ -27,5 +27,5 @@ class BlobsSettings:
     std: Positive
     n_train: Annotated[int, Field(ge=2)] = 3000
     test_fraction: Annotated[float, Field(gt=0)] = 0.25
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: NonNegativeInt = 0
     label_free: bool = False

@@ -169,7 +169,8 @@ class Dataset:
 
         It names the data of a training that may be killed before the digest is known.
         """
-        return mark_of_codes(*self._digested) if self._is_coded else self.digest
+        is_coded = isinstance(self.train.features, CodedFeatures)
+        return mark_of_codes(*self._digested) if is_coded else self.digest
 
     @contextmanager
     def digest_in_background(self) -> Iterator[None]:
@@ -186,11 +187,6 @@ class Dataset:
                 yield
             finally:
                 del vars(self)[_FUTURE_DIGEST]
-
-    @property
-    def _is_coded(self) -> bool:
-        """Whether the training records are held as codes, as those of a large table are."""
-        return isinstance(self.train.features, CodedFeatures)
 
     @property
     def _digested(self) -> tuple[Records, ...]:

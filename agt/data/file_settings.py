@@ -23,7 +23,14 @@ from agt.data.settings import (
 )
 from agt.data.written_ranges import read_written_ranges
 from agt.errors import nearest
-from agt.settings import MAX_ROWS, DeclaredSize, Positive, changing_settings, schema
+from agt.settings import (
+    DeclaredSize,
+    Positive,
+    Probability,
+    RowLimit,
+    changing_settings,
+    schema,
+)
 
 
 @schema
@@ -85,14 +92,14 @@ class LabelledFileSettings:
     label_free: bool = False
     id: ColumnName | None = None
     unit: ColumnName | None = None
-    unit_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
+    unit_rows: RowLimit = 1
     public: ColumnName | None = None
     id_as_text: bool = False
     id_permanent: bool = False
     classes: Annotated[tuple[LabelWord, ...], Field(min_length=2)] | None = None
     target: Literal["classes", "numeric"] = "classes"
     range: tuple[float, float] | None = None
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    test_fraction: Probability = 0.25
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
     name: str | None = None

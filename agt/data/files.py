@@ -222,7 +222,7 @@ def _open_parquet(path: Path) -> ColumnReader:
     return ColumnReader(path, names, read_column)
 
 
-def open_blocks(path: Path, csv_format: CsvFormat | None = None) -> Iterator[ColumnReader]:
+def open_blocks(path: Path, csv_format: CsvFormat | None) -> Iterator[ColumnReader]:
     """Yield the rows of a large file in blocks of ``ROWS``, or about as many.
 
     An array of an npz that is compressed is held as a whole, and so is one whose length is not the

@@ -10,11 +10,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from agt.settings import DeclaredSize, Positive, keyword_schema, schema
+from agt.settings import (
+    DeclaredSize,
+    NonNegativeInt,
+    Positive,
+    Probability,
+    Share,
+    keyword_schema,
+    schema,
+)
 
-Class = Annotated[int, Field(ge=0)]
+Class = NonNegativeInt
 Digit = Annotated[int, Field(ge=0, le=9)]
-Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 @schema
@@ -29,7 +36,7 @@ class DigitsSettings:
     """
 
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    test_fraction: Probability = 0.25
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
 
@@ -101,7 +108,7 @@ class MedMnistSettings:
     positive: tuple[Class, ...] | None = None
     held_out: tuple[Class, ...] = ()
     finetune_classes: Annotated[tuple[Class, ...], Field(min_length=1)] | None = None
-    keep: Mapping[Class, Rate] = Field(default_factory=dict)
+    keep: Mapping[Class, Share] = Field(default_factory=dict)
     keep_key: str = "keep"
     with_val: bool = False
     pretrain_public: bool = False

@@ -141,7 +141,7 @@ def dataset_from_arrays(
     if units is not None:
         units = check_names("units", units, count)
     if public is not None:
-        public = _check_flags("public", public, count)
+        public = _check_public(public, count)
     if ids is None:
         hashed_labels = None if label_free else labels.indices
         names = default_ids(features, hashed_labels, units, public, exact=True)
@@ -351,12 +351,16 @@ def _check_values(name: str, values: object, count: int) -> np.ndarray:
     return column
 
 
-def _check_flags(name: str, values: object, count: int) -> np.ndarray:
-    """Return flags, [count] bool; raises DataError if they are none, or as ``_check_values``."""
-    flags = _check_values(name, values, count)
+def _check_public(values: object, count: int) -> np.ndarray:
+    """Return the flags of public records, [count] bool.
+
+    Raises:
+        DataError: they are no flags; or as ``_check_values``.
+    """
+    flags = _check_values("public", values, count)
     if flags.dtype != bool:
         raise DataError(
-            f"{name}= must be True or False for each record, but has values of the type "
+            "public= must be True or False for each record, but has values of the type "
             f"{flags.dtype}"
         )
     return flags

@@ -14,13 +14,13 @@ from agt.errors import ConfigError
 from agt.mechanisms.budget import Allowance
 from agt.mechanisms.composition import delta_of, smallest_holding
 from agt.mechanisms.guarantees import Guarantee
-from agt.settings import NonNegative, schema
+from agt.settings import NonNegative, Share, schema
 
 CURVE_POINTS = 65  # at equal distances in eps
 SHOWN_DELTAS = tuple(10.0**-n for n in range(1, 13))  # the deltas for which the least eps is given
 _END_DELTA = 1e-12  # a curve ends where delta is so close to its limit for large eps
 
-Deltas = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)]
+Deltas = Annotated[tuple[Share, ...], Field(min_length=1)]
 Epsilons = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
 
 
@@ -45,7 +45,7 @@ class Curve:
 
     eps: Epsilons
     delta: Deltas
-    at_delta: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    at_delta: tuple[Share, ...] = ()
     at_eps: tuple[NonNegative, ...] = ()
 
     def __post_init__(self) -> None:

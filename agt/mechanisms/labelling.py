@@ -31,7 +31,7 @@ from agt.numeric import Randomness
 from agt.relations import RELATIONS
 from agt.release_settings import no_votes
 from agt.settings import Accounting, Counting
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 from agt.training.settings import EnsembleConfig
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class AnyLabelling(ABC):
         self,
         features: np.ndarray,
         randomness: Randomness,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> np.ndarray:
         """Draw an answer to each query; each spends the guarantee once.
 
@@ -97,7 +97,7 @@ class AnyLabelling(ABC):
         self,
         features: np.ndarray,
         randomness: Randomness,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress,
     ) -> Iterator[np.ndarray]:
         """Yield answers to consecutive queries, a piece at a time, so that memory stays bounded.
 
@@ -241,7 +241,7 @@ class Labelling(AnyLabelling):
         return labels
 
     def evidence(
-        self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
+        self, features: np.ndarray, on_progress: OnProgress = ignore_progress
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the private input of the mechanism for each query: a nominal label and evidence.
 

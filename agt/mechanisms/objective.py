@@ -259,7 +259,7 @@ def draw_perturbed_minimiser(
     noises: ObjectiveNoises,
     max_records: int,
     source: Randomness,
-    start: np.ndarray | None = None,
+    start: np.ndarray | None,
 ) -> np.ndarray:
     """Draw a linear term, minimise the objective with it, and return the minimiser with noise, [d].
 
@@ -468,7 +468,7 @@ def build_problem(head: LinearModel, constants: ProblemConstants) -> ErmWithLine
 
 
 def expected_deviations(
-    head: LinearModel, phi: np.ndarray, weight_decay: float | None = None
+    head: LinearModel, phi: np.ndarray, weight_decay: float | None
 ) -> LogitDistribution:
     """Return the distribution of queries' logits in a release, to first order in the noise.
 

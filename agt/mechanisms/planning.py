@@ -38,7 +38,7 @@ from agt.parameters import explaining_parameters
 from agt.relations import RELATIONS
 from agt.release_settings import no_votes
 from agt.settings import Counting
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 
 ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"
 RMSE_TOLERANCE = 0.05  # a relative difference of RMSEs up to which advice says "as good"
@@ -380,8 +380,8 @@ def collect_evidence(
     model: Model,
     features: np.ndarray,
     labels: np.ndarray,
-    counting: Counting = "distance",
-    on_progress: OnProgress = lambda progress: None,
+    counting: Counting,
+    on_progress: OnProgress,
 ) -> Evidence:
     """Let a model answer queries, and return its answers with the evidence for mechanisms.
 
@@ -534,7 +534,7 @@ def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRel
 def planned_weights(
     options: Mapping[str, WeightsOption],
     budgets: Sequence[Budget],
-    on_planned: Callable[[int], None] = lambda number: None,
+    on_planned: Callable[[int], None] = ignore_progress,
 ) -> list[PlannedRelease]:
     """Return the guarantee and expected score of each weights mechanism at each budget.
 
@@ -645,7 +645,7 @@ def plan(
     names: Sequence[str] | None = None,
     published: bool = False,
     counting: Counting = "distance",
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     on_weights: Callable[[int, int], None] = lambda done, total: None,
 ) -> Plan[Evidence]:
     """Return the expected scores of every mechanism at every total budget and number of queries.

@@ -30,10 +30,10 @@ from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
-from agt.store.json_text import as_json
+from agt.store.json_text import Metrics, as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, Tensors
-from agt.training.loop import Noise, OnProgress, train
+from agt.training.loop import Noise, OnProgress, ignore_progress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
 
@@ -101,14 +101,14 @@ class BoxModel(Model):
         return _plan_step_noise(self.settings, self.plan, self._parameters)
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The facts about the model that a run records as metrics: name -> value.
 
         They are the number of scalar parameters, for how many numbers of edits k there are bounds,
         and the largest k. If training added noise, they include its standard deviation (sigma) and
         the parameter mu of the Gaussian differential privacy that it gives.
         """
-        metrics: dict[str, float | int | str] = {
+        metrics: Metrics = {
             "parameters": self._parameters,
             "k_count": len(self.box.ks),
             "k_max": self.box.ks[-1],
@@ -206,7 +206,7 @@ class BoxModel(Model):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the labels of queries, and which of them provably withstand k edits of the data.
 
@@ -516,7 +516,7 @@ class BoxKind(BoxConfig, CertificateKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> BoxModel:
         """Train a network, together with bounds on its parameters for every k of the grid.

@@ -25,7 +25,7 @@ from agt.models.store import FEATURES, FileReader, read_tensors
 from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.training.strength import recipe_numbers, resolve_minimiser
 
 
@@ -287,7 +287,7 @@ class ClosedFormModel(Model):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return for each query the number of edits of the training data that its label withstands.
 

@@ -30,10 +30,11 @@ from agt.numeric import signed_margins
 from agt.problem import Problem
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.ensemble import assign_shards, member_folder, train_members
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 from agt.training.setup import TrainingSetup
 
 _MARGIN_BYTES = 40  # of working memory for each query, member and edit of a vote of margins
@@ -58,7 +59,7 @@ class EnsembleModel(Model):
     def fit(
         cls,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "EnsembleModel":
         """Train all members of an ensemble.
@@ -148,7 +149,7 @@ class EnsembleModel(Model):
         return add_facts(self.members[0].conditions, vote_facts)
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The first member's metrics, and the number of members."""
         return {**self.members[0].metrics, "members": len(self.members)}
 
@@ -278,7 +279,7 @@ class EnsembleModel(Model):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the vote's label of each query, and the number of edits of the data it withstands.
 
@@ -417,7 +418,7 @@ def vote_certificates(
 def fit_members(
     problem: Problem,
     indices: Sequence[int],
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> list[tuple[Model, ShardRecord]]:
     """Train some members of an ensemble, in several processes at once.

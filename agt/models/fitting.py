@@ -12,12 +12,12 @@ from agt.models.store import FileReader
 from agt.problem import Problem
 from agt.store.dotted_keys import flatten_keys
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, SharedCheckpoints
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 
 
 def fit(
     problem: Problem,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Model:
     """Train a certified model, or an ensemble of them if the settings ask for several members.

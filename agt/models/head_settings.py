@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from agt.settings import schema
+from agt.settings import NonNegativeInt, schema
 
 ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
 Size = Annotated[int, Field(ge=1, le=2**24)]
@@ -70,7 +70,7 @@ class ConvSettings(HeadSettings):
     channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (16, 32)
     kernels: tuple[Size, ...] = (4, 4)
     strides: tuple[Size, ...] = (2, 1)
-    paddings: tuple[Annotated[int, Field(ge=0)], ...] = (0, 0)
+    paddings: tuple[NonNegativeInt, ...] = (0, 0)
     pools: tuple[Size, ...] = (1, 1)
     start: Literal["pytorch", "he"] = "pytorch"
     output_scale: Annotated[float, Field(ge=0, le=1e3)] = 1.0

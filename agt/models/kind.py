@@ -18,7 +18,7 @@ from agt.models.votes_recipe import VotesRecipe
 from agt.settings import FeaturesConfig, TrainingConfig
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.learners import Learner
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.training.settings import check_no_recipe_settings
 from agt.unlearning.sentences import Remark
 
@@ -292,7 +292,7 @@ class CertificateKind(CertificateConfig):
     def fit(
         self,
         problem: "Problem",
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Model":
         """Train one model on all records of a problem.
@@ -352,7 +352,7 @@ class CertificateKind(CertificateConfig):
         self,
         head: "LinearModel",
         records: "Records",
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Train a linear head on the given records, with the settings and features of another head.

@@ -30,8 +30,7 @@ def certificate_config(node: object) -> CertificateKind:
 
     Args:
         node: a mapping of settings that has the kind's ``name``, such as
-            ``{"name": "stability", "average": 10}``. None returns ``BoxKind()``, because records
-            of the first versions of agt have no certificate settings and are all of boxes.
+            ``{"name": "stability", "average": 10}``.
 
     Raises:
         ConfigError: the kind or a setting is unknown, or a value has the wrong type.

@@ -36,10 +36,11 @@ from agt.models.store import (
 from agt.numeric import logits_of, next_up, signed_margins
 from agt.problem import Problem
 from agt.settings import TrainingConfig
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.training.sensitivity import LinearSetting, Sensitivity
 from agt.training.setup import TrainingSetup
 
@@ -68,7 +69,7 @@ class LinearModel(ClosedFormModel):
     def retrained(
         self,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "LinearModel":
         """Train a head on other records with the same settings and feature map, and return it.
@@ -203,10 +204,10 @@ class LinearModel(ClosedFormModel):
         )
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """Facts about the head for a run's metrics, such as the bound on one edit's effect."""
         sensitivity = self.trained.sensitivity
-        metrics: dict[str, float | int | str] = {
+        metrics: Metrics = {
             "parameters": self.trained.weight.numel(),
             # How far one record moves the weights: in exact arithmetic, and as computed.
             "rho": sensitivity.rho,
@@ -363,7 +364,7 @@ class LinearKind(ClosedFormKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on the public features of a problem's training records.
@@ -414,7 +415,7 @@ class LinearKind(ClosedFormKind):
         self,
         head: LinearModel,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Train a linear head on other records with a head's settings and feature map.

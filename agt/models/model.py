@@ -19,8 +19,9 @@ from agt.messages import Message
 from agt.models.store import FileWriter
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
-from agt.training.loop import OnProgress, row_reporter
+from agt.training.loop import OnProgress, ignore_progress, row_reporter
 from agt.training.noise import NoisePlan
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """Facts about the model by name, such as its number of parameters, for a run's metrics."""
 
     @abstractmethod
@@ -229,7 +230,7 @@ class Model(ABC):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the labels of queries, and the numbers of edits that cannot change them.
 
@@ -362,7 +363,7 @@ def accuracy(model: Model, records: Records) -> float:
 def map_queries(
     queries: np.ndarray,
     work: Callable[[np.ndarray], T],
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     block_rows: int | None = None,
 ) -> Iterable[T]:
     """Apply a function to queries in blocks, which the processes of a distributed job share.

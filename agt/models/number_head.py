@@ -33,7 +33,7 @@ from agt.settings import schema
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.training.sensitivity import LinearLoss, Sensitivity
 from agt.training.settings import EnsembleConfig
 
@@ -95,7 +95,7 @@ class NumberHeadKind(ErmConfig, LinearKind):
         self,
         head: LinearModel,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> LinearModel:
         """Return the head unchanged: only a release computes weights, from its problem's records.

@@ -20,7 +20,7 @@ from agt.models.number_head import NumberHead
 from agt.models.voting import Votes
 from agt.settings import RelationName
 from agt.training.lattice import LATTICE_STEPS
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class NumberVotes(Votes):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> NumberCertificates:
         """Return the answers to queries, and intervals that contain the answers after k edits.
 
@@ -208,9 +208,7 @@ class NumberVotes(Votes):
         ordered = OrderedAnswers.concatenate(list(parts))
         return NumberCertificates(self.settings.relation.name, self.target, ordered)
 
-    def sums(
-        self, features: np.ndarray, on_progress: OnProgress = lambda progress: None
-    ) -> np.ndarray:
+    def sums(self, features: np.ndarray, on_progress: OnProgress = ignore_progress) -> np.ndarray:
         """Return the sum of the members' answers to each query, [n] int64, from 0 to T N.
 
         One edit moves each sum by at most ``members_per_edit`` N, where N = ``LATTICE_STEPS``

@@ -41,7 +41,7 @@ from agt.models.store import (
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
-from agt.store.json_text import as_json
+from agt.store.json_text import Metrics, as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import LATTICE_STEPS
 from agt.training.learners import (
@@ -56,7 +56,7 @@ from agt.training.learners import (
     member_seed,
     single_threaded,
 )
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 
 BALLOTS = "ballots.safetensors"
 DIGEST_BYTES = 32  # of SHA-256
@@ -110,7 +110,7 @@ class OwnVotesModel(Votes):
         cls,
         config: "OwnVotesKind",
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Train all members, then train the last few again to test that the learner repeats itself.
@@ -183,7 +183,7 @@ class OwnVotesModel(Votes):
     def retrained(
         self,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Train the members on the shards of other records, and return their model.
@@ -479,7 +479,7 @@ class OwnVotesModel(Votes):
         }
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The metrics of every vote, and ``raised``, the number of shards whose training failed."""
         return {**super().metrics, "raised": int(self.raised.sum())}
 
@@ -565,7 +565,7 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> OwnVotesModel:
         """Train all members, and train the last few again to test that the learner repeats itself.

@@ -23,11 +23,10 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from agt import __version__
 from agt.data.arrays import gathered, pieces
 from agt.data.dataset import Dataset, DataSource
 from agt.data.target import NumericTarget, Target, read_target
-from agt.errors import ConfigError, Superseded
+from agt.errors import ConfigError
 from agt.models.features import FeatureMap
 from agt.numeric import labels_of, logits_of, signed_margins
 from agt.settings import FeaturesConfig, build, validate
@@ -40,8 +39,6 @@ if TYPE_CHECKING:  # whoever reads a folder and answers from it loads no torch
     from agt.models.store import FileWriter
 
 RELEASE_FORMAT = 1
-SHRUNK_RELEASE_FORMAT = 2
-"""The format of releases with shrunk weights, which an earlier version wrote; it is refused."""
 COMMAND = "agt.release"
 """The program that the manifest of a release folder names as its writer."""
 RELEASE = "release.json"
@@ -66,6 +63,8 @@ _NPY_HEAD = re.compile(
 _CELL_END = re.compile(r"[,;|\t\"']")
 # The start of a cell that a spreadsheet program runs as a formula; +1 and -1.5 are numbers.
 _FORMULA = re.compile(r"\s*([=@]|[+-](?!([0-9]+\.?[0-9]*|\.[0-9]+)\s*$))")
+# Settings of features in releases of versions up to 0.6.0. No map of today reads them.
+_UNUSED_FEATURES = ("order", "weight")
 # Settings of a dataset that queries do not need. Some hold paths of the owner's machine.
 _SETTINGS_LEFT_OUT = ("data_dir", "test", "obtain", "download", "public_digest")
 
@@ -309,12 +308,14 @@ class Portable:
         Raises:
             ConfigError: a file differs from what the manifest lists, or has content that ``save``
                 never writes.
-            Superseded: an earlier version of agt wrote the folder in a format that this version
-                does not read.
         """
         try:
             node = reader.json(RELEASE)
-            _check_format(node, reader)
+            if node["format"] != RELEASE_FORMAT:
+                raise ValueError(
+                    f"{RELEASE} has format {node['format']}, but this version of agt reads "
+                    f"format {RELEASE_FORMAT}"
+                )
             matrices = _read_arrays(reader.read(WEIGHTS))
             weight = matrices.pop("weight")
             features = _read_features(node, matrices)
@@ -461,34 +462,6 @@ def mechanism_from_noise(noise: Mapping[str, Any]) -> str:
     return "release_weights"
 
 
-def _check_format(node: Mapping[str, Any], reader: Folder) -> None:
-    """Raise an error unless a release folder has the format of this version.
-
-    Args:
-        node: the content of release.json.
-        reader: the folder.
-
-    Raises:
-        Superseded: an earlier version of agt wrote the folder, in a format that is not supported.
-        ValueError: the format is unknown.
-    """
-    if node["format"] == SHRUNK_RELEASE_FORMAT:
-        version = reader.json(CLAIM).get("agt")
-        # If the claim names no version, or this one, no earlier version wrote the folder. Then the
-        # format is refused as unknown below.
-        if version not in (None, __version__):
-            raise Superseded(
-                f"release={reader.folder}: agt {version!r} made this release with "
-                "mechanism.shrink=true, which this version of agt does not support: use version "
-                f"{version!r}"
-            )
-    if node["format"] != RELEASE_FORMAT:
-        raise ValueError(
-            f"{RELEASE} has format {node['format']}, but this version of agt reads "
-            f"format {RELEASE_FORMAT}"
-        )
-
-
 def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> FeatureMap:
     """Return the public feature map of a release folder.
 
@@ -499,7 +472,10 @@ def _read_features(node: Mapping[str, Any], matrices: dict[str, np.ndarray]) -> 
     Raises:
         ValueError: a matrix is missing, unexpected, or has the wrong shape.
     """
-    config = validate(FeaturesConfig, node["features"], "features")
+    settings = {
+        name: value for name, value in node["features"].items() if name not in _UNUSED_FEATURES
+    }
+    config = validate(FeaturesConfig, settings, "features")
     without_matrices = FeatureMap(config, node["width"])
     shapes = {name: matrix.shape for name, matrix in matrices.items()}
     if without_matrices.shapes != shapes:

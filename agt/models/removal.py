@@ -39,12 +39,12 @@ from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_
 from agt.numeric import next_up, step_of
 from agt.problem import Problem
 from agt.settings import schema
-from agt.store.json_text import as_json
+from agt.store.json_text import Metrics, as_json
 from agt.templates import upward
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import LinearTrained
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.training.removal import (
     RemovalProblem,
     RemovalState,
@@ -251,7 +251,7 @@ class RemovalModel(LinearModel):
         return add_facts(conditions, {"d": (GIVEN_THE_DRAW,)})
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The metrics of a linear head and of its state, such as the residual, by name.
 
         ``simulation`` is 1 if the noise comes from a seed, and then the noise hides nothing.
@@ -504,7 +504,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> RemovalModel:
         """Train a head: minimise the regularised loss on the public features, with noise.

@@ -101,11 +101,13 @@ def _morlet(sigma: float, frequency: float, angle: float, radius: int) -> np.nda
         radius: the number of pixels on each side of the wavelet's centre.
     """
     along, across = _rotated_grid(angle, radius)
-    envelope = np.exp(-(along**2 + (_SLANT * across) ** 2) / (2 * sigma**2))
+    squared_distance = along**2 + (_SLANT * across) ** 2
+    envelope = np.exp(-squared_distance / (2 * sigma**2))
     wave = envelope * np.exp(1j * frequency * along)
     # Subtracting this multiple of the envelope makes the mean 0.
     mean = wave.sum() / envelope.sum()
-    wave = (wave - envelope * mean) * (_SLANT / (2 * math.pi * sigma**2))
+    norm = _SLANT / (2 * math.pi * sigma**2)
+    wave = (wave - envelope * mean) * norm
     return _round_to_grain(np.stack([wave.real, wave.imag]))
 
 
@@ -133,7 +135,8 @@ def _gauss(sigma: float, radius: int) -> np.ndarray:
         radius: the number of pixels on each side of the filter's centre.
     """
     along, across = _rotated_grid(0.0, radius)
-    envelope = np.exp(-(along**2 + across**2) / (2 * sigma**2))
+    squared_distance = along**2 + across**2
+    envelope = np.exp(-squared_distance / (2 * sigma**2))
     return _round_to_grain(envelope / envelope.sum())
 
 

@@ -62,11 +62,11 @@ from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import schema
-from agt.store.json_text import as_json
+from agt.store.json_text import Metrics, as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
 from agt.training.learners import Learner
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 from agt.training.ridge import (
     INFLUENCE_BITS,
     LEARNERS,
@@ -123,7 +123,7 @@ class VotesModel(Votes):
     def retrained(
         self,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> Self:
         """Return the model whose members are trained on the shards of other records.
@@ -144,7 +144,7 @@ class VotesModel(Votes):
         self,
         records: Records,
         indices: Sequence[int],
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Self:
         """Return the model with some members trained on their shards of other records.
 
@@ -215,7 +215,7 @@ class VotesModel(Votes):
         self,
         shards: Iterable[Records],
         count: int,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Self:
         """Return the model with one member for each shard.
 
@@ -293,9 +293,9 @@ class VotesModel(Votes):
         return {"weight": self.weight}
 
     @property
-    def constants(self) -> dict[str, float | int | str]:
+    def constants(self) -> Metrics:
         """The public constants that votes.json records, by name."""
-        constants: dict[str, float | int | str] = {
+        constants: Metrics = {
             "members": self.settings.ensemble.members,
             "key": self.settings.ensemble.key,  # of the hash that assigns units to shards
             "strength": self.config.member_strength,  # of the regulariser
@@ -337,7 +337,7 @@ class VotesModel(Votes):
         }
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The number of parameters, of members, and the bound on distances, for a run's metrics."""
         return {"parameters": self.weight.numel(), **super().metrics}
 
@@ -458,7 +458,7 @@ class FlipModel(VotesModel):
         self,
         shards: Iterable[Records],
         count: int,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Self:
         """Return the model with one member for each shard.
 
@@ -641,7 +641,7 @@ class FlipModel(VotesModel):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the labels of queries, and the numbers of flipped training labels that keep them.
 
@@ -767,7 +767,7 @@ class VotesKind(VotesConfig, VotingKind):
     def fit(
         self,
         problem: Problem,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> VotesModel:
         """Train each member on the records of its own shard.

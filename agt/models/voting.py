@@ -31,9 +31,10 @@ from agt.numeric import signed_margins
 from agt.problem import Settings
 from agt.relations import RELATIONS
 from agt.settings import RECIPE, BatchConfig, TrainingConfig
+from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.ensemble import assign_shards
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 
 CONSTANTS = "votes.json"
 MAX_CLASSES = 2**15 - 1  # a vote is stored as a signed integer of 16 bits
@@ -342,7 +343,7 @@ class Votes(ClosedFormModel):
         return (fact,)
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The number of members, and an upper bound on every stable distance, for a run's metrics.
 
         The stable distance of a query is the largest number of edits of the training records that
@@ -409,7 +410,7 @@ class Votes(ClosedFormModel):
         self,
         features: np.ndarray,
         ks: tuple[int, ...] | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
     ) -> Certificates:
         """Return the labels of queries, and the numbers of edits that cannot change them.
 

@@ -228,7 +228,7 @@ class Relation:
             units=_units_text(unit_rows), radius=_radius_text(radius), k=k_text
         )
 
-    def describe_counted(self, unit_rows: int = 1, radius: float | None = None) -> str:
+    def describe_counted(self, unit_rows: int, radius: float | None = None) -> str:
         """Return a text that says what k is the number of, such as "records added or removed".
 
         Args:
@@ -288,18 +288,6 @@ class Relation:
                 has this error.
         """
         raise NotImplementedError(f"{type(self).__name__} edits whole records")
-
-    def check_edits_are_whole_records(self) -> None:
-        """Raise ConfigError unless the relation's edits remove or add whole records.
-
-        The check is for guarantees that are not proved for edits that change the labels or features
-        of records.
-
-        Raises:
-            ConfigError: edits change labels or features; the error is ``whole_records_error()``.
-        """
-        if not self.edits_whole_records:
-            raise self.whole_records_error()
 
     def check_boxes(self, public: "np.ndarray") -> None:
         """Raise ConfigError if interval bounds on parameters (boxes) are not proved for the data.
@@ -420,7 +408,8 @@ class Relation:
         Raises:
             ConfigError: edits change labels or features of records, for which this is not proved.
         """
-        self.check_edits_are_whole_records()
+        if not self.edits_whole_records:
+            raise self.whole_records_error()
         return self.units_changed_per_edit * unit_rows
 
     def step_sensitivity(

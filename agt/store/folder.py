@@ -239,7 +239,7 @@ class Folder:
 
 
 @contextmanager
-def broken_as_config_error(folder: Path, key: str = "") -> Iterator[None]:
+def broken_as_config_error(folder: Path, key: str) -> Iterator[None]:
     """Turn ``Broken`` from the block into a ConfigError that names the folder.
 
     Args:

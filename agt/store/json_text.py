@@ -10,6 +10,8 @@ MAX_DEPTH = 100
 """The largest depth of nested JSON and YAML."""
 MAX_DIGITS = 40
 """The largest number of digits of a whole number."""
+Metrics = dict[str, float | int | str]
+"""Metrics, or public constants of a model, by name, as a file in JSON has them."""
 
 
 def as_json(value: object) -> bytes:

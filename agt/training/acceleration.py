@@ -1,4 +1,4 @@
-"""One step of Nesterov's accelerated gradient descent, for strongly convex problems.
+"""Nesterov's accelerated gradient descent, for strongly convex problems.
 
 From 0 it reaches any gradient norm in a public number of steps, whatever the data (Lemma 4 of
 docs/proofs/minimiser.md), so a failure to reach it says nothing about the records.
@@ -34,3 +34,21 @@ def accelerated_step(
     next_iterate = extrapolated - gradient / smoothness
     next_extrapolated = next_iterate + (next_iterate - iterate) * momentum
     return next_iterate, next_extrapolated
+
+
+def sufficient_iterations(
+    smoothness: float, strength: float, value_gap: float, tolerance: float
+) -> int:
+    """Return 1 + ceil(sqrt(L / strength) ln(2 L G / tolerance^2)), a number of gradient steps.
+
+    So many accelerated steps from 0 reach a gradient norm of at most ``tolerance``, in exact
+    arithmetic (Lemma 4 of docs/proofs/minimiser.md).
+
+    Args:
+        smoothness: L of the objective F.
+        strength: the factor of its regulariser, which makes it strongly convex.
+        value_gap: G, at least F(0) - F(theta*) + strength |theta*|^2 / 2 for the minimiser theta*.
+        tolerance: the gradient norm to reach, above 0.
+    """
+    ratio = max(2.0, 2 * smoothness * value_gap / tolerance**2)
+    return 1 + math.ceil(math.sqrt(smoothness / strength) * math.log(ratio))

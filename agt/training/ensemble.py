@@ -18,6 +18,7 @@ from agt.data.records import Records
 from agt.distributed import group
 from agt.settings import ComputeConfig
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
+from agt.training.loop import ignore_progress
 from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
 
@@ -102,7 +103,7 @@ def train_members(
     setup: TrainingSetup,
     records: Records,
     config: EnsembleConfig,
-    on_done: Callable[[int], None] = lambda done: None,
+    on_done: Callable[[int], None] = ignore_progress,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
     indices: Sequence[int] | None = None,
 ) -> list[T]:

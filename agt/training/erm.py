@@ -17,11 +17,15 @@ from agt.data.records import Records
 from agt.errors import ConfigError, UnsoundError
 from agt.messages import Message
 from agt.numeric import COVER, UNIT, next_up
-from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
+from agt.training.acceleration import (
+    ITERATIONS_FACTOR,
+    accelerated_step,
+    sufficient_iterations,
+)
 from agt.training.batches import check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.linear import REPORT_STEPS, LinearTrained, gradient_sum
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
@@ -114,7 +118,7 @@ def train_erm(
     setup: TrainingSetup,
     records: Records,
     tolerance: float,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
     """Train a linear head by minimising the regularised loss from weights 0.
@@ -224,9 +228,7 @@ def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
     # At the minimiser the regulariser is at most (C n_max / B)^2 / (2 weight_decay).
     regulariser_gap = (records_share * loss.derivative_bound) ** 2 / (2 * strength)
     value_gap = loss_at_zero + regulariser_gap
-    ratio = max(2.0, 2 * smoothness * value_gap / tolerance**2)
-    root_condition = math.sqrt(smoothness / strength)
-    return 1 + math.ceil(root_condition * math.log(ratio))
+    return sufficient_iterations(smoothness, strength, value_gap, tolerance)
 
 
 def norm_per_problem(loss: LinearLoss, value: Tensor) -> float:

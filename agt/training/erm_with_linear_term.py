@@ -18,7 +18,11 @@ from scipy.special import expit
 from agt.data.arrays import block_slices
 from agt.errors import AgtError, ConfigError
 from agt.numeric import COVER, UNIT, gamma_up, next_up
-from agt.training.acceleration import ITERATIONS_FACTOR, accelerated_step
+from agt.training.acceleration import (
+    ITERATIONS_FACTOR,
+    accelerated_step,
+    sufficient_iterations,
+)
 from agt.training.row_sums import float64_rows, sum_over_rows
 
 # A record's norm may exceed 1 by this much, because normalising a row rounds. Bounds on the
@@ -327,9 +331,7 @@ def nesterov_iterations(
     # G is at least F(0) - F(theta*) + (strength/2) |theta*|^2 for the minimiser theta*.
     smoothness = clamped_logistic_smoothness(clamp) * records + strength
     value_gap = (records * clamp + tilt_norm) ** 2 / strength
-    root_condition = math.sqrt(smoothness / strength)
-    ratio = max(2.0, 2 * smoothness * value_gap / tolerance**2)
-    return 1 + math.ceil(root_condition * math.log(ratio))
+    return sufficient_iterations(smoothness, strength, value_gap, tolerance)
 
 
 def _solve_by_acceleration(

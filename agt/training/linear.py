@@ -23,7 +23,7 @@ from agt.errors import UnsoundError
 from agt.settings import TrainingConfig
 from agt.training.batches import BatchPlan, check_unit_rows
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 from agt.training.sensitivity import (
     LinearLoss,
     LinearSetting,
@@ -76,7 +76,7 @@ def train_linear(
     setup: TrainingSetup,
     records: Records,
     average: int = 1,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> LinearTrained:
     """Train a linear head by plain SGD from weights 0.

@@ -71,6 +71,10 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
+def ignore_progress(progress: object) -> None:
+    """Do nothing: the default of callbacks that receive a progress or a number of finished rows."""
+
+
 def row_reporter(on_progress: OnProgress, rows: int, ks: int = 1) -> Callable[[int], None]:
     """Return a function that converts a number of finished rows to a ``Progress`` and reports it.
 
@@ -91,7 +95,7 @@ def train(
     head: nn.Sequential,
     setup: TrainingSetup,
     records: Records,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     noise: Noise | None = None,
     on_epoch: Callable[[int, Box], None] | None = None,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
@@ -188,7 +192,7 @@ class TrainingRun:
         head: nn.Sequential,
         setup: TrainingSetup,
         records: Records,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: OnProgress = ignore_progress,
         noise: Noise | None = None,
     ) -> None:
         """Prepare a run: check that settings, records and memory fit, and start at the given head.

@@ -6,15 +6,13 @@ The proof of its privacy is docs/proofs/noise.md.
 import math
 import secrets
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from agt.numeric import gaussian_delta, gaussian_mu
-from agt.settings import Positive, schema
+from agt.settings import Count, Positive, schema
 from agt.training.settings import NoiseConfig
 
 SEED = "noise"  # the name under which checkpoints store the secret seed of the draws
@@ -41,7 +39,7 @@ class NoisePlan:
 
     sensitivity: Positive
     sigma: Positive
-    epochs: Annotated[int, Field(ge=1)]
+    epochs: Count
 
     @property
     def mu(self) -> float:

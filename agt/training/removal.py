@@ -33,7 +33,7 @@ from agt.numeric import (
 from agt.settings import RelationConfig
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
-from agt.training.loop import OnProgress, Progress
+from agt.training.loop import OnProgress, Progress, ignore_progress
 from agt.training.objective import ComputedGradient, Objective, gram, gram_rounding
 from agt.training.sensitivity import LinearLoss, Sensitivity, records_per_edit
 from agt.training.settings import RemovalConfig
@@ -475,7 +475,7 @@ def minimise(
     problem: RemovalProblem,
     features: np.ndarray,
     targets: np.ndarray,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
     start: np.ndarray | None = None,
 ) -> RemovalState:

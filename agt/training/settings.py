@@ -10,14 +10,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.messages import Message, Setting
-from agt.settings import (
-    FeaturesConfig,
-    Positive,
-    TrainingConfig,
-    accepting_removed,
-    schema,
-    validate,
-)
+from agt.settings import FeaturesConfig, Positive, Probability, TrainingConfig, schema, validate
 
 
 @schema
@@ -42,8 +35,6 @@ class EnsembleConfig:
     key: str = "agt"
     vote: Literal["labels", "margins"] = "labels"
     margin_clip: Annotated[float, Field(ge=1e-9, le=1e4)] | None = None
-
-    _earlier = accepting_removed(slices=1)
 
     def __post_init__(self) -> None:
         """Raise ValueError if ``margin_clip`` or the number of members does not fit the vote.
@@ -80,7 +71,7 @@ class NoiseConfig:
     """
 
     epsilon: Annotated[float, Field(ge=1e-6, le=1e6)]
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    delta: Probability = 1e-5
     release: Literal["always", "inside_box"] = "always"
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
 
@@ -102,7 +93,7 @@ def read_noise_config(node: object) -> NoiseConfig | None:
 
     Args:
         node: the value under the key ``noise``: a mapping of settings, or None. A mapping whose
-            "epsilon" is None means no noise, as does None itself (old records lack the key).
+            "epsilon" is None means no noise, as does None itself.
 
     Raises:
         ConfigError: a setting is unknown or invalid; or epsilon is None while another setting
@@ -160,7 +151,7 @@ class RemovalConfig:
     masking: Literal["loss", "output", "none"] = "output"
     sigma: Annotated[float, Field(ge=0, le=1e9)] = 0.01
     eps: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-4
+    delta: Probability = 1e-4
     bound: Literal["data", "worst", "measured"] = "data"
     factorisation: Literal["maintained", "fresh"] = "maintained"
     tolerance: Positive = 1e-5

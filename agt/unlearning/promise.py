@@ -8,12 +8,11 @@ from pydantic import Field
 from agt.documents import FACTS_AS_TEXT, check_form
 from agt.errors import ConfigError
 from agt.facts import Fact, Standing
-from agt.settings import plain_of, schema, validate
+from agt.settings import NonNegative, NonNegativeInt, plain_of, schema, validate
 from agt.unlearning.sentences import Remark, sentences
 
 MethodName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Requests = Literal["oblivious", "adaptive for fixed keys", "adaptive"]
-NonNegative = Annotated[float, Field(ge=0)]
 
 
 @schema
@@ -126,7 +125,7 @@ class Removal:
     """
 
     promise: Promise
-    records: Annotated[int, Field(ge=0)]
+    records: NonNegativeInt
     seconds: NonNegative
     facts: Mapping[str, bool | int | float | str]
     steps: tuple[Remark, ...]

@@ -27,7 +27,7 @@ from agt.models.votes import VotesModel
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.training.ensemble import member_folder, member_records
-from agt.training.loop import OnProgress
+from agt.training.loop import OnProgress, ignore_progress
 from agt.unlearning.sentences import Remark
 
 USE_RETRAIN = "use method=retrain"
@@ -73,7 +73,7 @@ class Retrained:
 
 
 def retrain_affected(
-    problem: Problem, reader: FileReader, on_progress: OnProgress = lambda progress: None
+    problem: Problem, reader: FileReader, on_progress: OnProgress = ignore_progress
 ) -> Retrained:
     """Train again the members of a stored ensemble whose shards lost records.
 

@@ -4,12 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from agt.errors import ConfigError, nearest
-from agt.settings import schema, validate
+from agt.settings import Count, schema, validate
 from agt.store.dotted_keys import flatten_keys
 from agt_cli import SWEEP_SUFFIX, usage
 from agt_cli.report.console import Console, format_cell
@@ -35,7 +33,7 @@ class RunsConfig:
     sweep: str | None = None
     since: str | None = None
     reverse: bool = False
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Count | None = None
     compare: tuple[str | int, ...] | None = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -273,15 +273,15 @@ def _private_labels(
     yield from ledger.sentences
     if not ledger.accepts_a_release:
         return
-    name = ledger.name
-    if not name:
+    if not ledger.name:
         name = free_ledger_name(re.sub(r"[^\w-]+", "_", dataset.name).strip("_-") or "people")
+        ledger = replace(ledger, name=name)
         head = HEAD_MEANING.format(dataset=name).rstrip(".")
-        yield f"to open a ledger: {ledger.opening(name, folder, 1e-5)} ({head})"
+        yield f"to open a ledger: {ledger.opening(folder, 1e-5)} ({head})"
     elif not ledger.admitted:
-        yield f"to use this ledger: {ledger.admission(folder)[0]}"
+        yield f"to use this ledger: {ledger.admission(folder)}"
     total = (f"{ledger.eps:g}", ledger.delta(1e-5))
-    command = release_command(folder, mechanism, *total, ledger=name)
+    command = release_command(folder, mechanism, *total, ledger=ledger.name)
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 
@@ -471,7 +471,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
             f"{RESUME_KEY}={folder}: only a single run can be resumed, but -m starts several "
             "runs: leave out -m"
         )
-    run = open_unfinished(Path(folder), "train")
+    run = open_unfinished(Path(folder))
     recorded = flatten_keys(run.config)
     typed = _typed_settings(config, overrides)
     _check_not_changed(folder, recorded, typed)

@@ -5,10 +5,10 @@ query is one of these records is private, so what is found here is shown to the 
 published.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -161,24 +161,31 @@ def names_training_table(run: Run, inputs: Path) -> bool:
     of the training table is private: nothing but a warning may depend on that.
     """
     # The absolute path as it was in training, because a relative one depends on the working folder.
-    recorded: Any = (run.environment.get("data_files") or {}).get("path") or {}
-    if not isinstance(recorded, dict) or "path" not in recorded:
-        return False
+    recorded = _recorded_table(run).get("path")
     with suppress(AgtError, OSError):
-        data_dir = Path(str((run.config.get("dataset") or {}).get("data_dir") or ""))
-        return locate(inputs, data_dir, "inputs").samefile(str(recorded["path"]))
+        return recorded is not None and _locate_queries(run, inputs).samefile(str(recorded))
     return False
 
 
 def _is_training_table(run: Run, inputs: Path) -> bool:
     """Return whether a file of queries has the content that the training table had."""
-    entry: Any = (run.environment.get("data_files") or {}).get("path") or {}
-    recorded = entry.get("sha256") if isinstance(entry, dict) else None
+    recorded = _recorded_table(run).get("sha256")
     with suppress(AgtError, OSError):
-        data_dir = Path(str((run.config.get("dataset") or {}).get("data_dir") or ""))
-        path = locate(inputs, data_dir, "inputs")
+        path = _locate_queries(run, inputs)
         return recorded is not None and path.is_file() and file_sha256(path) == recorded
     return False
+
+
+def _recorded_table(run: Run) -> Mapping[str, object]:
+    """Return the path and the SHA-256 of the training table as the run recorded them, if it did."""
+    entry = (run.environment.get("data_files") or {}).get("path")
+    return entry if isinstance(entry, Mapping) else {}
+
+
+def _locate_queries(run: Run, inputs: Path) -> Path:
+    """Return where a file of queries lies, which may be in the run's folder of data."""
+    data_dir = (run.config.get("dataset") or {}).get("data_dir")
+    return locate(inputs, Path(str(data_dir or "")), "inputs")
 
 
 def constants_warning(run: Run) -> str:

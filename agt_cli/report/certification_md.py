@@ -14,6 +14,7 @@ from agt.data.arrays import ROWS
 from agt.data.dataset import Dataset
 from agt.data.records import UNLABELLED, Records
 from agt.settings import RelationConfig
+from agt.store.json_text import Metrics
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.proposed_release import release_command
@@ -181,7 +182,7 @@ def write_tables(
 
 def certified_metrics(
     table: pd.DataFrame, certificates: Certificates, grid_end: int | None
-) -> dict[str, float | int | str]:
+) -> Metrics:
     """Return the metrics of a certification: stable distances, and the table at some values of k.
 
     Args:
@@ -191,7 +192,7 @@ def certified_metrics(
             is known.
     """
     stable = certificates.stable_distance
-    metrics: dict[str, float | int | str] = {
+    metrics: Metrics = {
         "stable_distance_median": float(np.median(stable)),
         "stable_distance_median_is_lower_bound": int(np.median(stable) == grid_end),
         "stable_distance_mean": float(stable.mean()),
@@ -234,7 +235,7 @@ def certify_report(
     quality: Quality,
     sections: Sequence[str],
     record: RunRecord,
-    ledger: str | None = None,
+    ledger: str | None,
 ) -> str:
     """Return report.md of a certification run.
 

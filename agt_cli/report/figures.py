@@ -536,7 +536,7 @@ def _last_height(handle: Any) -> float:
     return float(heights[-1]) if len(heights) else -math.inf
 
 
-def end_axes_at_data(panels: Sequence[Axes], axis_names: str = "xy") -> None:
+def end_axes_at_data(panels: Sequence[Axes], axis_names: str) -> None:
     """Let the lines of axes end where the data ends.
 
     Args:

@@ -17,13 +17,12 @@ from pydantic import Field
 from agt import __version__
 from agt.documents import content_of, read_document
 from agt.errors import ConfigError, counted
-from agt.settings import Digest, schema
+from agt.settings import Digest, NonNegative, Probability, Share, schema
 
 AUDIT_FILE = "audit.json"
 VERSION: Literal["agt.audit/2"] = "agt.audit/2"
 LOSS_MEASURES = ("epsilon", "mu")
 """Measures of which a bound from below is found: one above the claim contradicts it."""
-UnitShare = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(pattern=r"\S")]
 Sentences = tuple[str, ...]
 MIN_DIGITS = 3
@@ -69,7 +68,7 @@ class Estimate:
 
     estimator: Text
     measure: Text
-    found: Annotated[float, Field(ge=0)]
+    found: NonNegative
     strength: Strength
 
 
@@ -111,14 +110,14 @@ class Finding:
     meaning: Text
     measure: Text
     claimed: float | None = None
-    delta: UnitShare | None = None
+    delta: Share | None = None
     found: float | None = None
     strength: Strength = Strength.CONFIDENT
-    confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
+    confidence: Probability | None = None
     noticeable: str = ""
     estimator: str = ""
     estimates: tuple[Estimate, ...] = ()
-    noticed: Annotated[float, Field(ge=0)] | None = None
+    noticed: NonNegative | None = None
 
     def __post_init__(self) -> None:
         numbers = (self.claimed, self.found)

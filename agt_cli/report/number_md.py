@@ -9,6 +9,7 @@ import pandas as pd
 from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.number_votes import NumberCertificates, ToleranceDistances
+from agt.store.json_text import Metrics
 from agt.store.reading import MAX_TEXT_BYTES
 from agt_cli.report.certification_md import Certification, next_commands, rows_by_k
 from agt_cli.report.console import Console
@@ -109,16 +110,14 @@ def write_intervals_by_query(record: RunRecord, rows: Sequence[pd.DataFrame]) ->
     return "tables/intervals_by_query.csv"
 
 
-def interval_metrics(
-    certification: NumberCertification, table: pd.DataFrame
-) -> dict[str, float | int | str]:
+def interval_metrics(certification: NumberCertification, table: pd.DataFrame) -> Metrics:
     """Return the metrics of certified numbers, by name.
 
     Args:
         certification: what was certified.
         table: ``interval_table``.
     """
-    metrics: dict[str, float | int | str] = {
+    metrics: Metrics = {
         "relation": certification.certificates.relation,
         "k_max": certification.certificates.max_k,
     }
@@ -175,7 +174,7 @@ def number_report(
     quality: NumberQuality,
     sections: Sequence[str],
     intervals_file: str,
-    ledger: str | None = None,
+    ledger: str | None,
 ) -> str:
     """Return report.md of a certification of numbers.
 

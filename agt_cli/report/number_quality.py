@@ -15,6 +15,7 @@ from agt.data.arrays import ROWS
 from agt.data.records import Records
 from agt.models.constant_answers import MINIMUM_RECORDS
 from agt.models.number_votes import NumberVotes
+from agt.store.json_text import Metrics
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, markdown_table
 from agt_cli.report.quality import NORMAL_QUANTILE, Estimate, ModelQuality
@@ -192,9 +193,9 @@ class NumberQuality(ModelQuality):
         return [errors.row for errors in self.errors]
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The metrics of the model and its baselines; none without labels."""
-        metrics: dict[str, float | int | str] = {**metrics_of_errors(self.rows)}
+        metrics: Metrics = {**metrics_of_errors(self.rows)}
         if self.verdict:
             metrics["verdict"] = self.verdict
         return metrics

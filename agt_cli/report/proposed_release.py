@@ -37,39 +37,3 @@ def release_command(
     counted = "" if ledger is None else f"ledger={shlex.quote(ledger)} "
     release = f"mechanism={mechanism} total.eps={eps} total.delta={delta}"
     return f"predict run={run} {counted}{QUERIES} {release}"
-
-
-def ledger_command(
-    name: str,
-    run: Path | str,
-    eps: float,
-    delta: float,
-    unit: str = "",
-    declares_others: bool = False,
-) -> str:
-    """Return the command that opens a ledger, without the word agt.
-
-    Args:
-        name: the ledger's name.
-        run: the folder of a training run on the table.
-        eps, delta: the budget of everything that is ever published about its people.
-        unit: whose data the budget protects, in words; empty: as the run says.
-        declares_others: whether the command has a place for the owner's declaration that the
-            table's people are others than those of any ledger with the same ids.
-    """
-    total = f"total.eps={eps:g} total.delta={delta:g}"
-    protected = f" unit={shlex.quote(unit)}" if unit else ""
-    # The owner has to fill it in: agt cannot know whether ids match by chance.
-    others = " another_population=ANSWER" if declares_others else ""
-    return f"ledger init {name} run={run} {total}{protected}{others} head={HEAD}"
-
-
-def admission_command(name: str, run: Path | str, unit: str) -> str:
-    """Return the command by which a ledger counts a run's table as well, without the word agt.
-
-    Args:
-        name: the ledger's name.
-        run: the folder of a training run on the table.
-        unit: the unit of the ledger, in its own words.
-    """
-    return f"ledger admit {shlex.quote(name)} run={run} unit={shlex.quote(unit)}"

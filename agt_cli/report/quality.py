@@ -25,6 +25,7 @@ from agt.models.constant_answers import (
     advantage_over_constant,
     is_nearly_constant,
 )
+from agt.store.json_text import Metrics
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, escape_markdown, markdown_table
 
@@ -363,7 +364,7 @@ class ModelQuality(ABC):
 
     @property
     @abstractmethod
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The metrics over all records by name, without those that are unknown."""
 
     @abstractmethod
@@ -536,9 +537,9 @@ class Quality(ModelQuality):
         return [group.row for group in self.groups]
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """The metrics over all records by name, without those that are unknown."""
-        metrics: dict[str, float | int | str] = {**metrics_of_rates(self.rows)}
+        metrics: Metrics = {**metrics_of_rates(self.rows)}
         metrics["constant"] = int(self.constant)
         if self.verdict:
             metrics["verdict"] = self.verdict

@@ -58,7 +58,7 @@ from agt.errors import AgtError, ConfigError, UnsoundError, few
 from agt.provenance import package_version
 from agt.store.atomic import Pending, remove_parts, sync_folder, write_atomic
 from agt.store.folder import FolderWriter
-from agt.store.json_text import as_json
+from agt.store.json_text import Metrics, as_json
 from agt.store.lock import Lock
 from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt_cli.process import VISIBLE_GPUS
@@ -117,7 +117,7 @@ class RunRecord(FolderWriter):
         self.resumed_run = resumed_run
         self._lock = Lock(folder / LOCK_FILE)
         self._environment: dict[str, Any] = {}
-        self._metrics: dict[str, float | int | str] = {}
+        self._metrics: Metrics = {}
         self._reserved: list[Pending] = []
         self.standings = ""
         self._started = 0.0
@@ -360,7 +360,7 @@ class RunRecord(FolderWriter):
         return self._manifest_folder
 
     @property
-    def metrics(self) -> dict[str, float | int | str]:
+    def metrics(self) -> Metrics:
         """A copy of the metrics that were added so far."""
         return dict(self._metrics)
 

@@ -58,10 +58,9 @@ def privacy_sentence(conditions: Sequence[Condition], brief: bool = False) -> st
         conditions: of the claim.
         brief: for a terminal: declared conditions are named as in the brief form of a claim.
     """
-    failed = [condition for condition in conditions if not condition.held]
-    if failed:
-        unmet_conditions = _describe_failed(failed)
-        return f"These certificates cannot support a privacy claim, because {unmet_conditions}."
+    unmet = describe_unmet_conditions(conditions)
+    if unmet:
+        return f"These certificates cannot support a privacy claim, because {unmet}."
     supported = (
         "These certificates can support a privacy claim for a release whose mechanism is "
         "calibrated to the stable distance (the largest k at which an answer is certified)"
@@ -81,9 +80,9 @@ def privacy_sentence(conditions: Sequence[Condition], brief: bool = False) -> st
 
 def _privacy_answer(conditions: Sequence[Condition]) -> str:
     """Return whether a privacy guarantee is possible, with the conditions that decide it."""
-    failed = [condition for condition in conditions if not condition.held]
-    if failed:
-        return Markdown(f"**No.** {capitalize_first(_describe_failed(failed))}")
+    unmet = describe_unmet_conditions(conditions)
+    if unmet:
+        return Markdown(f"**No.** {capitalize_first(unmet)}")
     declared = [c for c in conditions if c.standing is Standing.DECLARED]
     if declared:
         declarations = _describe_requirements(declared)
@@ -92,18 +91,14 @@ def _privacy_answer(conditions: Sequence[Condition]) -> str:
 
 
 def describe_unmet_conditions(conditions: Sequence[Condition]) -> str:
-    """Return the clause of ``_describe_failed`` for the conditions that are not met; empty: all
-    are met.
+    """Return a clause that names the conditions which are not met, with what they require.
+
+    For example "condition e (preprocessing and settings use public data only) is not met"; empty if
+    all conditions are met.
     """
     failed = [condition for condition in conditions if not condition.held]
-    return _describe_failed(failed) if failed else ""
-
-
-def _describe_failed(failed: Sequence[Condition]) -> str:
-    """Return a clause that names conditions which are not met, with what they require.
-
-    For example "condition e (public preprocessing and choices) is not met".
-    """
+    if not failed:
+        return ""
     requirements = _describe_requirements(failed)
     if len(failed) == 1:
         return f"condition {requirements} is not met"

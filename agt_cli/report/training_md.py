@@ -58,7 +58,7 @@ def train_report(
     certificate: CertificateKind,
     conditions: tuple[Condition, ...],
     quality: ModelQuality,
-    noise: Sequence[str] = (),
+    noise: Sequence[str],
 ) -> str:
     """Return report.md of a training run.
 

@@ -21,12 +21,11 @@ def check_resumed_folder(folder: Path) -> None:
     check_is_run(folder, RESUME_KEY)
 
 
-def open_unfinished(folder: Path, command: str) -> Run:
-    """Return a run that was killed or failed, after checking that it can be resumed.
+def open_unfinished(folder: Path) -> Run:
+    """Return a training that was killed or failed, after checking that it can be resumed.
 
     Args:
         folder: of the run.
-        command: the name of the command that must have started it.
 
     Raises:
         ConfigError: the folder is not that of a run; or the run is another command's, still
@@ -35,9 +34,9 @@ def open_unfinished(folder: Path, command: str) -> Run:
     check_resumed_folder(folder)
     run = Run.at(folder, RESUME_KEY)
     run.json("status.json")  # called because it raises if the file cannot be read
-    if run.command != command:
+    if run.command != "train":
         raise ConfigError(
-            f"{RESUME_KEY}={folder}: agt {command} cannot resume a run of agt {run.command}: "
+            f"{RESUME_KEY}={folder}: agt train cannot resume a run of agt {run.command}: "
             f"start agt {run.command} again"
         )
     if run.state == "running":

@@ -72,7 +72,7 @@ def predicate_for_hashes(key: HashKey, hashes: frozenset[str]) -> IsErased:
 
 
 def prepare_without(
-    run: Run, settings: RunSettings, console: Console, requested: frozenset[str] = frozenset()
+    run: Run, settings: RunSettings, console: Console, requested: frozenset[str]
 ) -> tuple[Prepared, Records]:
     """Load the training data that remain once all requests for erasure are carried out.
 
@@ -96,7 +96,7 @@ def prepare_without(
     log = Log.of(run)
     key = read_hash_key(run)
     stored = run_without_records(run, settings)
-    constants = None if stored is None else stored.dataset_config.get("settled", {})
+    constants = stored.dataset_config.get("settled", {})
     is_erased = predicate_for_hashes(key, log.erased | log.waiting | requested)
     prepared = prepare(settings, console, is_erased, constants)
     all_erased = prepared.erased

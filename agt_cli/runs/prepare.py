@@ -67,7 +67,6 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.training_md import train_report
 from agt_cli.training_checks import (
     TRAINING_KEYS,
-    check_certificate_name,
     check_not_resumed,
     ids_from_labels,
     read_parts,
@@ -194,7 +193,6 @@ def settings_parts(config: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: a setting is wrong; the message names it.
     """
     parts = read_parts(config)
-    check_certificate_name(config.get("certificate"))
     return {
         **parts,
         "certificate": certificate_config(config.get("certificate")),
@@ -231,7 +229,7 @@ def with_data_paths(
 
     Args:
         config: the configuration that a run recorded.
-        files: the result of ``data_files`` that it recorded; empty: the run is too old to have one.
+        files: the result of ``data_files`` that it recorded; empty: its data are in no file.
 
     Raises:
         ConfigError: an entry of ``files`` has no path.
@@ -502,22 +500,22 @@ def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> N
         prepared.encoder.save(record)
 
 
-def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords | None:
-    """Return the facts about its data that a finished run stored; None: the run is too old.
+def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords:
+    """Return the facts about its data that a finished run stored.
 
     Args:
         finished: the run.
         settings: of the training.
 
     Raises:
-        ConfigError: source.json has another format or is damaged, or the encoder cannot be read.
+        ConfigError: source.json is missing or damaged, or has another format; or the encoder cannot
+            be read.
     """
-    if not finished.holds(SOURCE_FILE):
-        return None
     try:
         node = finished.json(SOURCE_FILE)
         check_model_format(node["format"], f"run={finished.folder}: {SOURCE_FILE}")
-        # A setting ``unit`` of the source decides. Runs of earlier versions have "units" instead.
+        # ``units`` says whether units differ from ids. A source with the setting ``unit`` has named
+        # units even where they do not.
         source = node["source"]
         has_units = source["unit"] is not None if "unit" in source else node.get("units") is True
         dataset, records = read_dataset({**node, "units": has_units}, node["name"])

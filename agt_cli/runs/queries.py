@@ -117,13 +117,12 @@ class TrainedRun:
         """
         use_threads(self.settings.compute)
         finished = self.finished
-        run = None
         if self.inputs is not None and not with_records:
+            training_data = NOT_READ
             # ``prepare`` compares public rows with the declaration; without data it is only named.
             choices = with_public_rows(self.settings.choices, self.settings.training.chosen_from)
             run = run_without_records(finished, replace(self.settings, choices=choices))
-        training_data = NOT_READ
-        if run is None:
+        else:
             training_data = "read"
             is_erased = erased_predicate(finished) if Log.of(finished).entries else None
             prepared = prepare(self.settings, console, is_erased)
@@ -161,16 +160,10 @@ class TrainedRun:
         The queries are empty if they are in the data.
 
         Raises:
-            ConfigError: the run was made before runs stored what that takes.
             DataError: as ``open``.
         """
         use_threads(self.settings.compute)
         run = run_without_records(self.finished, self.settings)
-        if run is None:
-            raise ConfigError(
-                f"run={self.finished.folder}: this run was made by a version of agt that is "
-                "too old for several processes: start the command without torchrun"
-            )
         return load(run.problem, self.finished), read_queries(self.inputs or STANDARD_INPUT, run)
 
     def check_group_agrees(self, group: Group) -> None:

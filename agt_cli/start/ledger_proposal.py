@@ -22,7 +22,7 @@ from agt_cli.releasing.ledgers import people_of_run, second_head
 from agt_cli.releasing.payer import ledgers_of
 from agt_cli.releasing.spent import free_answers
 from agt_cli.report.opening import open_run
-from agt_cli.report.proposed_release import admission_command, ledger_command
+from agt_cli.report.proposed_release import HEAD
 
 _SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 """The shares of the planned eps that are proposed where all of it does not fit, the first first."""
@@ -37,8 +37,9 @@ class LedgerProposal:
     """What the ledgers in the working directory mean for a release about a table's people.
 
     Attributes:
-        name: of the ledger that counts these people, as ``ledger=`` takes it; empty: there is none.
-        unit: whose data its budget protects, as the ledger records it.
+        name: of the ledger that counts these people, as ``ledger=`` takes it, or of one that is to
+            be opened; empty: there is none.
+        unit: whose data its budget protects, as the ledger records it; empty: as the run says.
         admitted: whether it has admitted this table, and not only another one of these people.
         eps: the largest budget, at most the planned one, of a release that it accepts; 0: none.
         max_delta: of its budget, which the delta of a release should not exceed.
@@ -134,7 +135,7 @@ class LedgerProposal:
             "The commands that follow open a ledger of its own. If these are other people, "
             "declare it: write true for ANSWER. If they are the same people, type instead"
         )
-        admission = " ".join(cls(name, unit=proposal.unit or "UNIT").admission(folder))
+        admission = cls(name, unit=proposal.unit or "UNIT").admission(folder)
         instead = f"{declared} `{admission}`, and give ledger={shlex.quote(name)}."
         of_other_ledger = _name_ledger(name, proposal.sentences)
         sentences = (_shared_ids_sentence(name, match), instead, *of_other_ledger)
@@ -203,25 +204,35 @@ class LedgerProposal:
         """Return the delta of a release, as it is typed: the planned one, or the ledger's."""
         return f"{min(planned, self.max_delta):g}"
 
-    def opening(self, name: str, run: Path | str, delta: float, unit: str = "") -> str:
-        """Return the command that opens a new ledger of these people.
+    def opening(self, run: Path | str, delta: float) -> str:
+        """Return the command that opens a new ledger of these people, with the name ``name``.
 
         Args:
-            name: the ledger's name.
             run: the folder of a training run on the table.
             delta: of the budget of everything that is ever published about these people.
-            unit: whose data the budget protects, in words; empty: as the run says.
         """
-        return f"agt {ledger_command(name, run, self.eps, delta, unit, self.declares_others)}"
+        total = f"total.eps={self.eps:g} total.delta={delta:g}"
+        unit = f" unit={shlex.quote(self.unit)}" if self.unit else ""
+        opening = f"agt ledger init {self.name} run={run} {total}{unit}"
+        return f"{opening}{self._declaration} head={HEAD}"
 
     @property
     def accepts_a_release(self) -> bool:
         """Whether a release can be counted: by this ledger, or by one that is to be opened."""
         return self.eps > 0
 
-    def admission(self, run: Path | str) -> list[str]:
-        """Return the command that admits the table of a run."""
-        return [f"agt {admission_command(self.name, run, self.unit)}"]
+    def admission(self, run: Path | str) -> str:
+        """Return the command by which this ledger counts a run's table as well."""
+        unit = shlex.quote(self.unit)
+        return f"agt ledger admit {shlex.quote(self.name)} run={run} unit={unit}{self._declaration}"
+
+    @property
+    def _declaration(self) -> str:
+        """A word of commands, in which the owner fills in whether these are other people; or empty.
+
+        agt cannot know whether ids match those of another ledger by chance.
+        """
+        return " another_population=ANSWER" if self.declares_others else ""
 
 
 def _shared_ids_sentence(name: str, match: MatchingTable) -> str:

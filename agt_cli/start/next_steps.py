@@ -2,13 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agt.mechanisms.planning import Plan
 from agt.models.model import Model
 from agt_cli.ledger_files import ledger_path
-from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, admission_command, release_command
+from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, release_command
 from agt_cli.report.scoring import Scoring
 from agt_cli.runs.inspection import Inspection
 from agt_cli.start.ledger_proposal import LedgerProposal
@@ -122,14 +122,32 @@ def publishing_commands(
         mechanism: that releases its weights.
         ledger: what the ledger of these people accepts; without one, the first command opens it.
     """
-    name = ledger.name or free_ledger_name(settings.dataset)
-    if not ledger.name:
-        unit = f"one {settings.unit_names.singular}"
-        first = [ledger.opening(name, folder, settings.delta, unit)]
-    else:
-        first = [] if ledger.admitted else ledger.admission(folder)
+    ledger, counting = _counting_commands(settings, folder, ledger)
     total = (f"{ledger.eps:g}", ledger.delta(settings.delta))
-    return [*first, f"agt {release_command(folder, mechanism, *total, ledger=name)}"]
+    return [*counting, f"agt {release_command(folder, mechanism, *total, ledger=ledger.name)}"]
+
+
+def _counting_commands(
+    settings: StartSettings, folder: Path, ledger: LedgerProposal
+) -> tuple[LedgerProposal, list[str]]:
+    """Return the ledger that counts releases about a run's table, and how to make it count them.
+
+    Args:
+        settings: the answers.
+        folder: of the training run.
+        ledger: what the ledger of these people accepts; it may have no name.
+
+    Returns:
+        The ledger, under a free name if there is none yet; and the command that opens it, or that
+        admits the table. No command is needed if it has admitted the table.
+    """
+    if not ledger.name:
+        name = free_ledger_name(settings.dataset)
+        opened = replace(ledger, name=name, unit=f"one {settings.unit_names.singular}")
+        return opened, [opened.opening(folder, settings.delta)]
+    if ledger.admitted:
+        return ledger, []
+    return ledger, [ledger.admission(folder)]
 
 
 def free_ledger_name(dataset: str) -> str:
@@ -155,27 +173,18 @@ def measuring_commands(
         ledger: what the ledger of these people accepts for both releases; without one, the commands
             name none.
     """
-    delta = settings.delta / 2
-    price = f"total.eps={MEASURED * ledger.eps:g} total.delta={delta:g}"
-    counted_by = ""
-    rest = f"{(1 - MEASURED) * ledger.eps:g}"
     before: list[str] = []
     after: list[str] = []
-    name = ledger.name
-    if name:
-        before = [] if ledger.admitted else ledger.admission(folder)
-        after = ledger.admission("latest")  # the measured table has other ranges, so other data
-    elif ledger.declares_others:
-        # Without a ledger of their own, every command would ask whose people these are.
-        name = free_ledger_name(settings.dataset)
-        unit = f"one {settings.unit_names.singular}"
-        before = [ledger.opening(name, folder, settings.delta, unit)]
-        after = [f"agt {admission_command(name, 'latest', unit)} another_population=ANSWER"]
-    if name:
-        counted_by = f" ledger={shlex.quote(name)}"
-    release = release_command(
-        "latest", WEIGHTS_MECHANISMS[0], rest, f"{delta:g}", ledger=name or None
-    )
+    counted_by = ""
+    # Without a ledger of their own, every command would ask whose people these are.
+    if ledger.name or ledger.declares_others:
+        ledger, before = _counting_commands(settings, folder, ledger)
+        after = [ledger.admission("latest")]  # the measured table has other ranges, so other data
+        counted_by = f" ledger={shlex.quote(ledger.name)}"
+    delta = f"{settings.delta / 2:g}"
+    price = f"total.eps={MEASURED * ledger.eps:g} total.delta={delta}"
+    rest = f"{(1 - MEASURED) * ledger.eps:g}"
+    release = release_command("latest", WEIGHTS_MECHANISMS[0], rest, delta, ledger.name or None)
     return [
         *before,
         f"agt measure dataset={settings.dataset}{counted_by} {price}",

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from agt.documents import content_of, read_document
 from agt.errors import ConfigError
-from agt.settings import Digest, schema
+from agt.settings import Count, Digest, NonNegative, NonNegativeInt, schema
 from agt.unlearning.promise import MethodName, Removal
 from agt.unlearning.sentences import Remark, sentences
 from agt_cli.unlearn.account_forms import VERSION, of_earlier_form
@@ -42,8 +42,6 @@ OUTSIDE = tuple(
 """What no account shows."""
 TRACES = ("trained_on_erased", "learner_trained_on_erased", "training_stopped")
 """Codes of remarks that name runs with traces."""
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0)]
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
 
 
@@ -74,16 +72,16 @@ class Asked:
             (``unknown=ignore``).
     """
 
-    people_requested: Count
-    people_with_training_records: Count
-    people_with_test_records_only: Count
-    training_records: Count
+    people_requested: NonNegativeInt
+    people_with_training_records: NonNegativeInt
+    people_with_test_records_only: NonNegativeInt
+    training_records: NonNegativeInt
     by: Literal["id", "unit"]
-    hashes_in_log: Count
+    hashes_in_log: NonNegativeInt
     time: Time
-    people_pending_before: Count = 0
-    test_records: Count | None = None
-    ids_not_in_data: Count = 0
+    people_pending_before: NonNegativeInt = 0
+    test_records: NonNegativeInt | None = None
+    ids_not_in_data: NonNegativeInt = 0
 
 
 @schema
@@ -101,10 +99,10 @@ class StateChange:
     run: str
     before: Digest
     after: Digest
-    records_before: Count
-    records_after: Count
+    records_before: NonNegativeInt
+    records_after: NonNegativeInt
     log: Annotated[str, Field(pattern=r"^[1-9]\d*:[0-9a-f]{64}$")]
-    entry: Annotated[int, Field(ge=1)]
+    entry: Count
 
 
 @schema
@@ -121,8 +119,8 @@ class Earlier:
     """
 
     name: str
-    answers_standing: Count
-    answers_void: Count
+    answers_standing: NonNegativeInt
+    answers_void: NonNegativeInt
     reasons: Annotated[tuple[Remark, ...], Field(min_length=1)]
     state: Digest | None = None
 
@@ -146,10 +144,10 @@ class Place:
     """
 
     place: Remark
-    runs: Count
-    found: Count
+    runs: NonNegativeInt
+    found: NonNegativeInt
     remarks: tuple[Remark, ...]
-    searched: Count
+    searched: NonNegativeInt
 
     @property
     def names_traces(self) -> bool:
@@ -180,8 +178,8 @@ class Waiting:
             number; None: no query is answered.
     """
 
-    people: Annotated[int, Field(ge=1)]
-    distance: Annotated[int, Field(ge=1)] | None = None
+    people: Count
+    distance: Count | None = None
 
 
 @schema
@@ -213,10 +211,10 @@ class ErasureReport:
     state: StateChange
     earlier: tuple[Earlier, ...]
     outside: tuple[Remark, ...]
-    training: Seconds | None = None
+    training: NonNegative | None = None
     sweep: TraceSearch | None = None
     waiting: Waiting | None = None
-    abstained: Count | None = None
+    abstained: NonNegativeInt | None = None
 
     def __post_init__(self) -> None:
         state = self.state

@@ -183,9 +183,7 @@ class NothingErased:
 
 
 @contextmanager
-def reporting_change(
-    change: str, console: Console, decided: Callable[[], bool] = lambda: True
-) -> Iterator[None]:
+def reporting_change(change: str, console: Console, decided: Callable[[], bool]) -> Iterator[None]:
     """Run the body; if an error stops it, say that the run was changed nevertheless.
 
     Args:

@@ -445,9 +445,7 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         if name not in (*PENDING_ANEW, WAITING_FILE):
             record.write(name, job.run.read(name))
     record.add_metrics(**job.run.metrics)
-    recorded = run_without_records(job.run, job.settings)
-    problem = job.prepared.problem(job.settings) if recorded is None else recorded.problem
-    model = load(problem, job.run)
+    model = load(run_without_records(job.run, job.settings).problem, job.run)
     units = np.unique(job.erased.units)
     ensemble = job.settings.ensemble
     # How many of the units each member was trained on; not known if the data lacks some of them.

@@ -691,8 +691,7 @@ def source_as_trained(run: Run, settings: RunSettings) -> DataSource:
         settings: its settings.
     """
     source = settings.source
-    recorded = run_without_records(run, settings)
-    constants = {} if recorded is None else recorded.dataset_config.get("settled", {})
+    constants = run_without_records(run, settings).dataset_config.get("settled", {})
     if constants and hasattr(source, "with_constants"):
         return source.with_constants(constants)
     return source

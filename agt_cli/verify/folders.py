@@ -528,8 +528,6 @@ def _build_model(record: Record) -> Model:
         )
     choices = with_public_rows(settings.choices, settings.training.chosen_from)
     stored = run_without_records(record, replace(settings, choices=choices))
-    if stored is None:
-        raise Broken("source.json, which describes the data of the run, is missing")
     _check_source(config["dataset"], stored)
     with settings.certificate.allocating_shapes_only():
         return load(stored.problem, record)

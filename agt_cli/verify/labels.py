@@ -13,7 +13,6 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.number_votes import NumberVotes
 from agt.store.reading import Broken
-from agt.targets import current_name
 from agt.training.lattice import LATTICE_STEPS
 from agt_cli.verify.folders import Record
 from agt_cli.verify.pages import open_parquet
@@ -205,4 +204,4 @@ def _uses_mechanism(record: Record, mechanism: type[Any]) -> bool:
     """
     node = record.config.get("mechanism")
     name = f"{mechanism.__module__}.{mechanism.__qualname__}"
-    return isinstance(node, Mapping) and current_name(str(node.get("_target_"))) == name
+    return isinstance(node, Mapping) and str(node.get("_target_")) == name

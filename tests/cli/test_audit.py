@@ -9,16 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-import yaml
 from erasing import erase, pending
 
 from agt.data.blobs import Blobs
 from agt.documents import LAST_READER
 from agt.store.lock import Lock
 from agt.store.manifest import MANIFEST_FILE as MANIFEST, Manifest
-from agt.targets import imported, trusting
 from agt_audit.selftest import PLANTED, Plant
-from agt_cli import config_files
 from agt_cli.cli import main
 from agt_cli.report.findings import Finding, Outcome, read_audit
 from agt_cli.report.finished import LOCK_FILE
@@ -251,29 +248,6 @@ def test_where_requests_wait_nothing_is_trained_as_a_neighbour(audited: Agt) -> 
     assert (
         "audit.methods" in audited("audit", "unlearning", "run=latest", "audit.methods=[none]").err
     ), "it is not refused"
-
-
-EARLIER_NAMES = {
-    "agt_cli.audit.certificate.Certificate": "certificate",
-    "agt_cli.audit.dpsgd.DpSgdAudit": "dpsgd",
-    "agt_cli.audit.mechanism.MechanismAudit": "mechanism",
-    "agt_cli.audit.mechanism.WeightsAudit": "weights",
-    "agt_cli.audit.weights.WeightsAudit": "weights",
-    "agt_cli.audit.membership.Membership": "membership",
-    "agt_cli.audit.membership.Memorisation": "memorisation",
-    "agt_cli.audit.memorisation.Memorisation": "memorisation",
-    "agt_cli.audit.prediction.PredictionAudit": "prediction",
-    "agt_cli.audit.replay.Replay": "replay",
-    "agt_cli.audit.selftest.Selftest": "selftest",
-    "agt_cli.audit.unlearning.Unlearning": "unlearning",
-}
-
-
-@pytest.mark.parametrize(("earlier", "kind"), EARLIER_NAMES.items())
-def test_a_kind_is_found_by_the_name_that_its_class_had(earlier: str, kind: str) -> None:
-    target = yaml.safe_load(config_files.options_of_group("audit")[kind])["_target_"]
-    with trusting([earlier, target]):
-        assert imported(earlier, "audit") is imported(target, "audit")
 
 
 ANSWERS = ("mechanism=randomized_response", "mechanism.eps=1")

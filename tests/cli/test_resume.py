@@ -294,14 +294,14 @@ def test_a_run_whose_process_lives_is_left_alone(
     with monkeypatch.context() as patch:
         patch.setattr("agt.store.lock.fcntl", None)
         agt("train", f"resume={run}").ended(2, str(run))
-    one = open_unfinished(run, "train")
+    one = open_unfinished(run)
     with pytest.raises(OSError), RunRecord(run, "train", one.config, one):  # noqa: PT011, PT012
         agt("train", f"resume={run}").ended(2, str(run))
         agt("certify", f"run={run}").ended(2, "'running'")
         assert told(run, "status.json")["state"] == "running"
         raise OSError(28, "No space left")
     (run / "lock").touch()  # as a process leaves it that was killed
-    other = open_unfinished(run, "train")
+    other = open_unfinished(run)
     said = agt("train", *BOXES, f"resume={run}", "data_dir=elsewhere", "--json", "-q").ended(0)
     assert said.json["metrics"]["conditions_held"] == 7, (
         "what it declared of its settings still stands"

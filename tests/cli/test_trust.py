@@ -201,15 +201,6 @@ def test_every_class_of_the_table_is_there_and_every_class_of_conf_is_agts_own()
     ]
     named = {yaml.safe_load(text)["_target_"] for text in texts if "_target_: agt." in text}
     assert all(map(is_own_code, named))
-    earlier = {
-        "agt.mechanisms.aggregate.CertifiedQuantile": "agt.mechanisms.quantile",
-        "agt.mechanisms.published.CertifiedQuantile": "agt.mechanisms.quantile",
-        "agt.mechanisms.published.NoisyArgmax": "agt.mechanisms.argmax",
-        "agt.mechanisms.published.GaussianArgmax": "agt.mechanisms.argmax",
-        "agt.mechanisms.comparisons.InverseSensitivity": "agt.mechanisms.published",
-    }
-    for target, home in earlier.items():
-        assert imported(target, "mechanism").__module__ == home
 
 
 def alone(folder: Path, path: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -255,11 +246,11 @@ def test_the_papers_code_is_found_under_one_name() -> None:
 
     assert reproduce.__name__ == "agt_cli._experiments.reproduce"
     assert Path(str(reproduce.__file__)).parent.name in ("experiments", "_experiments")
-    for old in ("agt_cli.papers.encoder", "experiments.encoder"):
-        with trusting(["agt_cli._experiments.encoder.EncodedHead"]):
-            assert (
-                imported(f"{old}.EncodedHead", "model").__module__ == "agt_cli._experiments.encoder"
-            )
+    present_name = "agt_cli._experiments.encoder.EncodedHead"
+    for trusted in (present_name, "agt_cli.papers.encoder.EncodedHead"):
+        with trusting([trusted]):
+            head = imported("agt_cli.papers.encoder.EncodedHead", "model")
+        assert head.__module__ == "agt_cli._experiments.encoder"
 
 
 @pytest.mark.parametrize(

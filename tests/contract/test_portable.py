@@ -454,18 +454,6 @@ def test_what_a_stranger_wrote_into_a_release_is_checked(
         Portable.open(tmp_path / "theirs").queries()
 
 
-def test_a_form_of_an_earlier_version_is_refused_with_that_version(
-    home: Home, tmp_path: Path
-) -> None:
-    shutil.copytree(home("table") / "predict" / "release", tmp_path / "earlier")
-    for name, change in {"release.json": {"format": 2}, "claim.json": {"agt": "0.6.0"}}.items():
-        path = tmp_path / "earlier" / name
-        path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    reseal(tmp_path / "earlier")
-    with pytest.raises(ConfigError, match=r"0\.6\.0.*mechanism\.shrink=true"):
-        Portable.open(tmp_path / "earlier")
-
-
 def _npz(content: bytes, packed: int = ZIP_STORED) -> bytes:
     file = BytesIO()
     with ZipFile(file, "w", packed) as archive:

@@ -293,7 +293,6 @@ audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not
 audit selftest run=@nowhere | 2 | nowhere: this folder does not exist
 audit summary run=@nowhere | 2 | agt audit summary was removed | type agt runs command=audit
 train certificate=tube | 2 | certificate=tube was removed | certificate=stability model=linear
-train certificate.name=tube | 2 | certificate=tube: certificate=tube was removed
 train model=smooth | 2 | certificate=tube was removed | certificate=stability model=linear
 train training=imdb_tube | 2 | certificate=tube was removed
 train experiment=imdb_tube | 2 | certificate=tube was removed

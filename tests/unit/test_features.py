@@ -37,7 +37,7 @@ from agt.models.features import (
 )
 from agt.models.kinds import certificate_config
 from agt.numeric import UNIT
-from agt.settings import DEFAULT_FEATURE_COUNTS, FeaturesConfig, validate
+from agt.settings import DEFAULT_FEATURE_COUNTS, FeaturesConfig
 from agt_cli import config_files, help_pages
 from agt_cli.choices import hash_parts
 from agt_cli.commands.tune import TuningData, neighbours, read_candidates
@@ -244,13 +244,6 @@ def test_longer_vectors_and_nan_are_refused() -> None:
     for bad in ([[0.6, 0.81]], [[np.nan, 0.0]], [[np.inf, 0.0]]):
         with pytest.raises(UnsoundError):
             check_norms(np.array(bad))
-
-
-def test_settings_that_earlier_versions_recorded_are_read() -> None:
-    recorded = {"map": "relu", "count": 4, "order": 2, "weight": 1.0}
-    assert validate(FeaturesConfig, recorded, "certificate.features") == FeaturesConfig(
-        map="relu", count=4
-    )
 
 
 def test_wrong_width_and_no_public_rows_are_refused() -> None:
@@ -536,13 +529,6 @@ def test_older_declarations_stand_and_new_settings_void_them() -> None:
     older = {**config, "certificate": {**config["certificate"], "features": features}}
     assert (
         hash_parts(older)["certificate"] == now == config["training"]["chosen_for"]["certificate"]
-    )
-    recorded = {**features, "order": 2, "weight": 1.0}  # as an earlier version wrote it
-    assert (
-        hash_parts({**config, "certificate": {**config["certificate"], "features": recorded}})[
-            "certificate"
-        ]
-        == now
     )
     changed = {**features, "root": 0.5}
     assert (

@@ -25,7 +25,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import nn
 
 import agt
-from agt.account import UNKNOWN_OWNER
 from agt.data.records import Records
 from agt.errors import CheckError
 from agt.ledger import process
@@ -255,15 +254,6 @@ def test_a_model_that_was_read_back_has_the_people_of_the_one_that_was_saved(
     rest.save(tmp_path / "rest")
     models = (model, agt.load(tmp_path / "model"), agt.load(tmp_path / "rest"))
     assert warned(*(partial(each.release, X[:1], RESPONSE) for each in models)) == [0, 1, 1]
-
-
-def test_a_model_of_an_earlier_version_is_known_again(
-    model: agt.Fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agt.account.DataOwner.as_json", UNKNOWN_OWNER)
-    model.save(tmp_path / "model")
-    models = [agt.load(tmp_path / "model") for _ in range(2)]
-    assert warned(*(partial(each.release, X[:1], RESPONSE) for each in models)) == [0, 1]
 
 
 @pytest.mark.parametrize("scaled", [False, True])

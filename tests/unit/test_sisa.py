@@ -16,7 +16,7 @@ import agt
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.data.target import ClassTarget
-from agt.errors import CheckError, ConfigError
+from agt.errors import CheckError
 from agt.facts import evidence, not_held, proved
 from agt.models import ensemble as ensembles
 from agt.models.box import BoxKind
@@ -33,7 +33,6 @@ from agt.settings import (
     KGridConfig,
     RelationConfig,
     RelationName,
-    validate,
 )
 from agt.store.folder import Folder, NewFolder
 from agt.training.ensemble import assign_shards
@@ -247,11 +246,3 @@ def test_features_made_from_public_rows_of_the_shard_are_made_anew(tmp_path: Pat
     done = retrain_affected(now, Folder.open(tmp_path / "kept", "test"))
     assert len(done.trained) == 1
     assert files(done.model, tmp_path / "after") == files(fit(now), tmp_path / "fresh")
-
-
-def test_slices_of_an_earlier_version_are_refused_and_one_slice_is_none() -> None:
-    assert validate(EnsembleConfig, {"members": 4, "slices": 1}, "ensemble") == EnsembleConfig(
-        members=4
-    )
-    with pytest.raises(ConfigError, match="slices=2"):
-        validate(EnsembleConfig, {"members": 4, "slices": 2}, "ensemble")
