@@ -15,6 +15,7 @@ from agt_cli.runs.inspect import inspect_table
 ROWS = 60
 LABEL = ["no", "yes"] * (ROWS // 2)
 AGE = [18 + row % 42 for row in range(ROWS)]
+DAYS = [20240101 + row % 28 for row in range(ROWS)]
 
 
 def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> list[DataWarning]:
@@ -33,6 +34,13 @@ def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> li
         ({"age": AGE, "y": ["yes ", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes ")),
         ({"age": AGE, "y": ["1", "0", "1.0"] * 20}, "classes_alike", "y", ("1", "1.0")),
         ({"age": AGE, "y": ["yes.", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes.")),
+        (
+            {"age": AGE, "y": ["ne\u0301", "n\xe9", "oui"] * 20},
+            "classes_alike",
+            "y",
+            ("ne\u0301", "n\xe9"),
+        ),
+        ({"day": DAYS, "y": LABEL}, "may_be_dates", "day", ("20240101",)),
         ({"age": AGE, "y": ["***", *LABEL[1:]]}, "label_masked", "y", ("***",)),
         ({"age": AGE, "y": ["hidden", *LABEL[1:]]}, "label_masked", "y", ("hidden",)),
         ({"age": AGE, "y": ["-9", "0", "1"] * 20}, "label_masked", "y", ("-9",)),
@@ -125,6 +133,7 @@ def test_an_infinite_number_that_makes_a_column_text_is_said(tmp_path: Path, wor
     [
         {"age": AGE, "y": LABEL},
         {"age": AGE, "y": ["+", "-"] * 30},
+        {"code": [20240101 + row for row in range(ROWS)], "y": LABEL},  # 20240132 is not a date
         {"age": AGE, "y": ["-1", "1"] * 30},
         {"age": AGE, "y": [*"0123"] * 15},
         {"age": AGE, "t": ["a", "b", ""] * 20, "y": LABEL},
