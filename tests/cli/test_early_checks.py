@@ -406,6 +406,6 @@ def test_an_unknown_key_is_told_the_new_names(
 
 def test_released_weights_take_queries_from_a_file_only() -> None:
     config = compose_command("predict", ["release=outputs/predict/a/release", "inputs=-"])
-    with pytest.raises(ConfigError, match="inputs=-.*inputs=FILE"):
+    with pytest.raises(ConfigError, match=r"inputs=-.*inputs=FILE"):
         check_portable_answers(config)
     check_portable_answers({**config, "inputs": "queries.csv"})
