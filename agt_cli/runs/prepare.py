@@ -349,8 +349,9 @@ def size_question(dataset: Dataset) -> str:
         return ""
     return (
         f"dataset.declared_size={dataset.declared_size:g} is exactly the number of "
-        f"{records}. If this number was counted, it is not public, and no privacy guarantee of this run is true: declare a "
-        "round number that does not depend on the records, and train again"
+        f"{records}. If this number was counted, it is not public, and no privacy guarantee of "
+        "this run is true: declare a round number that does not depend on the records, and train "
+        "again"
     )
 
 
