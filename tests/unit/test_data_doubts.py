@@ -120,6 +120,20 @@ def test_labels_outside_of_their_range_are_counted(
     assert all(doubt.code == "label_outside_range" for doubt in found)
 
 
+@pytest.mark.parametrize("form", ["{} Jan 2024", "{}-Mär-24", "May {}, 2024", "{}. Dezember 2024"])
+def test_dates_with_names_of_months_are_called_dates(tmp_path: Path, form: str) -> None:
+    days = [f'"{form.format(1 + row % 28)}"' for row in range(ROWS)]
+    columns = {"day": days, "age": AGE, "y": LABEL}
+    (doubt,) = doubts(tmp_path, columns, most_values=20)
+    assert (doubt.code, doubt.column) == ("left_out", "day")
+    assert "names of months" in doubt.sentence
+
+
+def test_words_with_numbers_are_no_dates(tmp_path: Path) -> None:
+    weeks = [f"week {row % 28}" for row in range(ROWS)]
+    assert doubts(tmp_path, {"week": weeks, "age": AGE, "y": LABEL}, most_values=20) == []
+
+
 @pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
 def test_an_infinite_number_that_makes_a_column_text_is_said(tmp_path: Path, word: str) -> None:
     wage = [*(f"{row}.25" for row in range(ROWS - 1)), word]
