@@ -181,7 +181,8 @@ def fit(
         UnsoundError: a bound became NaN or infinite, or a lower bound exceeds its upper bound.
 
     Warns:
-        Doubtful: features are large, or a class is never predicted.
+        Doubtful: features are large, a class is never predicted, or the declared size is exactly
+            the number of records.
     """
     settings = FitSettings.named(locals())  # first, so that locals() has the arguments only
     check_parameters("agt.fit", training, FIT_PARAMETERS)

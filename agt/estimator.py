@@ -39,7 +39,7 @@ from agt.errors import (
     naming_settings,
     warn_user,
 )
-from agt.fit_doubts import doubts_of, large_feature_doubts
+from agt.fit_doubts import counted_size_doubts, doubts_of, large_feature_doubts
 from agt.fit_settings import FIT_ARGUMENTS, DataSettings, FitSettings
 from agt.fitted import Fitted
 from agt.ledger.process import PROCESS
@@ -543,9 +543,11 @@ class _Private(_Estimator):
             mechanism = NoisyStatistics.within(self.epsilon, self.delta)
             # Before anything is spent, because the owner may want to stop here. It is only warned
             # of, and no attribute has it, because the fitted estimator may be published.
-            sample = sample_records(model.model.problem.dataset.train)
+            dataset = model.model.problem.dataset
             column_notes = () if columns is None else columns.notes(X)
-            for doubt in (*column_notes, *large_feature_doubts(sample)):
+            doubts = [*column_notes, *counted_size_doubts(dataset)]
+            doubts += large_feature_doubts(sample_records(dataset.train))
+            for doubt in doubts:
                 warn_user(doubt, Doubtful)
             self.released_: Portable = model.release_weights(
                 mechanism, self.delta, ledger=self.ledger
@@ -669,7 +671,8 @@ class PrivateClassifier(_Private, _Classifier):
                 cross-validation, or with ``agt.accounting("strict")``. Nothing was drawn.
 
         Warns:
-            Doubtful: features are far outside of [-1, 1]. For the data owner only.
+            Doubtful: features are far outside of [-1, 1], or the declared size is exactly the
+                number of records. For the data owner only.
             PrivacySumWarning: it is a second fit on some of the same people, and no ledger counts.
         """
         model = self._fit(self._check_training_data(X, y, units), units)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from agt.data.dataset import Dataset
 from agt.data.frames import Features, as_pandas
 from agt.data.records import Records
 from agt.fit_settings import FIT_ARGUMENTS
@@ -34,7 +35,12 @@ def doubts_of(model: Fitted, x: Features) -> list[str]:
         x: the features or the data frame that were given to ``fit``.
     """
     column_notes = [] if model.columns is None else model.columns.notes(as_pandas(x))
-    return [*column_notes, *_grid_doubts(model), *_doubts(model)]
+    return [
+        *column_notes,
+        *counted_size_doubts(model.model.problem.dataset),
+        *_grid_doubts(model),
+        *_doubts(model),
+    ]
 
 
 def _grid_doubts(model: Fitted) -> Iterator[str]:
@@ -55,6 +61,20 @@ def _grid_doubts(model: Fitted) -> Iterator[str]:
             f"is not met: if you want to release labels, train with ks={kgrid.ks[-1]}, one number, "
             'or give model.release(..., counting="index")'
         )
+
+
+def counted_size_doubts(dataset: Dataset) -> list[str]:
+    """Return a warning if the declared size may have been counted; else an empty list.
+
+    It depends on the number of private records, so it must not be published.
+    """
+    if not dataset.counted_records:
+        return []
+    return [
+        f"declared.size={dataset.declared_size:g} is exactly the number of "
+        f"{dataset.counted_records}. If this number was counted, it is not public, and no privacy "
+        "guarantee is true: declare a round number that does not depend on the records"
+    ]
 
 
 def _doubts(model: Fitted) -> Iterator[str]:

@@ -150,7 +150,8 @@ def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
     for word in overrides:
         key, _, value = word.lstrip("+").partition("=")
         if key == "hydra.searchpath":
-            folders += [Path(folder) for folder in re.findall(r"file://([^\]'\",]+)", value)]
+            named = re.findall(r"(?:file|user)://([^\]'\",]+)", value)
+            folders += [Path(folder) for folder in named]
         if key == "experiment":
             names += [name for name in value.split(",") if not is_builtin("experiment", name)]
     paths = [folder / "experiment" / f"{name}.yaml" for folder in folders for name in names]

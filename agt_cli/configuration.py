@@ -3,6 +3,7 @@ overrides of a command line.
 """
 
 import logging
+import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
@@ -29,6 +31,7 @@ from agt.errors import ConfigError, nearest
 from agt.store.manifest import read_digest
 from agt_cli import config_files, usage
 from agt_cli.networks import missing_settings
+from agt_cli.renamed import with_old_names_in_file
 
 
 class PackedGroups(ConfigSource):
@@ -89,6 +92,32 @@ class PackedGroups(ConfigSource):
         return sorted(names)
 
 
+class UserFiles(FileConfigSource):
+    """Reads the files of the user's own ./conf, whose settings may have their new names."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Return the beginning of paths that this source reads, as in ``user:///home/me/conf``."""
+        return "user"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """Return a file, its settings by the names that records have.
+
+        Raises:
+            ConfigLoadError: there is no such file.
+            ConfigError: a setting has two values, by both of its names.
+        """
+        result = super().load_config(config_path)
+        settings = OmegaConf.to_container(result.config)
+        if isinstance(settings, dict):
+            group = config_path.rpartition("/")[0].replace("/", ".")
+            package = "" if result.header.get("package") == "_global_" else group
+            path = Path(os.path.relpath(self.path), self._normalize_file_name(config_path))
+            named = with_old_names_in_file(path, package, cast(dict[str, Any], settings))
+            result.config = OmegaConf.create(named)
+        return result
+
+
 class UserConf(SearchPathPlugin):
     """Adds the packed groups and the user's own ./conf to Hydra's search path.
 
@@ -99,7 +128,7 @@ class UserConf(SearchPathPlugin):
         """Append to Hydra's search path, which Hydra does before each composition."""
         search_path.append("agt", "packed://groups")
         if folder := config_files.user_conf():
-            search_path.append("user", f"file://{folder}")
+            search_path.append("user", f"user://{folder}")
 
 
 # Hydra imports every module of a folder hydra_plugins on Python's path, the current one's too. None
@@ -107,6 +136,7 @@ class UserConf(SearchPathPlugin):
 sys.modules.setdefault("hydra_plugins", cast(Any, None))
 
 Plugins.instance().register(PackedGroups)
+Plugins.instance().register(UserFiles)
 
 Plugins.instance().register(UserConf)
 
@@ -175,7 +205,7 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
                 f"--config-dir {options.config_dir}: this folder does not "
                 "exist: give an existing folder"
             )
-        folder = usage.quoted(f"file://{options.config_dir.absolute()}")
+        folder = usage.quoted(f"user://{options.config_dir.absolute()}")
         options.overrides = [f"hydra.searchpath=[{folder}]", *options.overrides]
     return options
 

@@ -545,6 +545,11 @@ def _explain_path_for_name(group: str, option: str) -> str:
     typed = f"{first}={path}"
     if path.suffix == ".yaml" and stem in known:
         return f"{typed}: the name of the file is enough: type {first}={stem}"
+    if first == "dataset" and path.suffix.lower() == ".npz" and path.exists():
+        return (
+            f"{typed}: this is a file of arrays, and not the name of a data set: give "
+            f"dataset=embeddings dataset.path={path} (agt start {path} prints the whole line)"
+        )
     if first == "dataset" and path.suffix and path.exists():
         remedy = f"first type agt data inspect {path}, and then give dataset={stem}"
         if stem in known:

@@ -1,13 +1,15 @@
 """Settings that have a new name: one table, read where a command line is read.
 
 Inside agt, in records and in hashes, settings keep the names that they have had from the start
-(``old``). Command lines may use either name; configuration files use the old one. Help and messages
-show the new one (``with_new_name``).
+(``old``). Command lines and the user's files may use either name; agt's own files use the old one.
+Help and messages show the new one (``with_new_name``).
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from agt.errors import ConfigError, nearest
 from agt.messages import SettingNames
@@ -88,6 +90,71 @@ def with_old_names(command: str, words: Sequence[str]) -> list[str]:
                 break
         translated.append(word)
     return translated
+
+
+def with_old_names_in_file(path: Path, package: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a file in ./conf with the names that records have.
+
+    Args:
+        path: the file, for messages.
+        package: the key under which Hydra puts its settings, such as ``training``; empty: none.
+        settings: as the file has them, in nested mappings.
+
+    Raises:
+        ConfigError: the file has a setting by both names; or by a name that depends on the
+            certificate, which a file may be used with any of.
+    """
+    translated = deepcopy(settings)
+    prefix = f"{package}." if package else ""
+    for entry in RENAMED_SETTINGS:
+        # names without a group are those of a command, which no file of the user has
+        if "." not in entry.new or not entry.new.startswith(prefix):
+            continue
+        *groups, new_key = entry.new.removeprefix(prefix).split(".")
+        parent: Any = translated
+        for group in groups:
+            parent = parent.get(group) if isinstance(parent, dict) else None
+        if not isinstance(parent, dict) or new_key not in parent:
+            continue
+        old_key = entry.old.rpartition(".")[2]
+        if entry.with_boxes is not None:
+            raise ConfigError(
+                f"{path}: {new_key}: in a file, which any certificate may use, this setting has "
+                f"the name {old_key}"
+            )
+        _check_one_name(str(path), new_key, old_key, parent)
+        parent[old_key] = parent.pop(new_key)
+    return translated
+
+
+def with_old_keys(command: str, settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the settings of a command from a file, with the names that records have.
+
+    Args:
+        command: its name.
+        settings: by either name.
+        source: what has them, for messages.
+
+    Raises:
+        ConfigError: there is a setting by both names.
+    """
+    translated = {}
+    for key, value in settings.items():
+        (word,) = with_old_names(command, [f"{key}="])
+        old_key = word.removesuffix("=")
+        if old_key != key:
+            _check_one_name(source, key, old_key, settings)
+        translated[old_key] = value
+    return translated
+
+
+def _check_one_name(source: str, new_key: str, old_key: str, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError if settings have both names of one setting, of which one would be lost."""
+    if old_key in settings:
+        raise ConfigError(
+            f"{source}: {new_key} and {old_key} are two names of the same setting: leave one of "
+            "them out"
+        )
 
 
 def check_given_once(command: str, words: Sequence[str]) -> None:

@@ -44,9 +44,9 @@ def make_loans(rows: int, seed: int) -> pd.DataFrame:
 
 def main(folder: Path) -> None:
     """Train, plan a budget, release, and show what the ledger has left."""
-    loans = make_loans(8_200, seed=0)
+    loans = make_loans(8_331, seed=0)
     # The new customers are not among the training records.
-    training, new_customers = loans[:8_000], loans[8_000:]
+    training, new_customers = loans[:8_131], loans[8_131:]
 
     # One budget for everything that is ever released about these customers.
     path = folder / "ledgers" / "loans.ledger"

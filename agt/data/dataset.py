@@ -24,7 +24,7 @@ from agt.data.ids import rough_hash
 from agt.data.records import Records
 from agt.data.target import Target
 from agt.errors import DataError
-from agt.facts import Evidence, Fact
+from agt.facts import Evidence, Fact, Standing
 from agt.settings import PublicRows
 
 _FUTURE_DIGEST = "_future_digest"  # the attribute that holds it while a thread computes it
@@ -120,6 +120,25 @@ class Dataset:
             ConfigError: labels are numbers, so there are no classes.
         """
         return self.target.classes
+
+    @property
+    def counted_records(self) -> str:
+        """The records whose number is the declared size, which may therefore have been counted.
+
+        It depends on the number of private records, so it must not become part of a claim.
+
+        Returns:
+            "training records" or "training and test records"; empty: the declared size is neither
+            number, or is proved to be public.
+        """
+        training = len(self.train)
+        is_proved = self.size is not None and self.size.standing is Standing.PROVED
+        if is_proved or not training:
+            return ""
+        if self.declared_size == training:
+            return "training records"
+        has_all = self.declared_size == training + len(self.test)
+        return "training and test records" if has_all else ""
 
     def public_rows(self, which: PublicRows) -> Records:
         """Return the records that are declared public.

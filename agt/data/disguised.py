@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from agt.data.suffixes import empty_table
 from agt.errors import CsvFormatError, DataError, counted
 from agt.messages import Message
 
@@ -30,7 +31,17 @@ _MAGIC = {
     ),
     b"BZh": ("compressed with bzip2", "decompress the file, or compress it with gzip instead"),
     b"\xfd7zXZ": ("compressed with xz", "decompress the file, or compress it with gzip instead"),
+    b"ARROW1": ("an Arrow (Feather) file", "save the table as parquet or csv"),
+    b"FEA1": ("a Feather file", "save the table as parquet or csv"),
+    b"ORC": ("an ORC file", "save the table as parquet or csv"),
+    b"\x89HDF": ("an HDF5 file", "save the table as parquet or csv"),
+    b"\x93NUMPY": ("an array of NumPy", "rename it to {stem}.npy, in a folder of arrays"),
+    b"$FL2": ("a data file of SPSS", "save the table as parquet or csv"),
+    b"<stata_dta>": ("a data file of Stata", "save the table as parquet or csv"),
+    b"@relation": ("an ARFF file", "save the table as parquet or csv"),
 }
+_MAGIC_BYTES = 64
+"""How many bytes at the beginning of a file that is not text have some that no text has."""
 _ZEROS_OF_UTF16 = 0.4
 """The least share of zeros among the bytes at even, or at odd, places in UTF-16.
 
@@ -54,8 +65,11 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
         head: its first bytes, decompressed.
         encoding: in which its text is to be read.
     """
+    has_controls = _CONTROLS.search(head[:_MAGIC_BYTES].decode("latin-1")) is not None
     for magic, (kind, remedy) in _MAGIC.items():
-        if head.startswith(magic):
+        # a column may have the name PAR1
+        is_name = magic.isalnum() and not has_controls
+        if head.lower().startswith(magic.lower()) and not is_name:
             raise DataError(
                 f"{path}: this file is {kind}, not csv: {remedy.format(stem=path.stem)}"
             )
@@ -71,6 +85,8 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
                 encoding=actual_encoding,
             )
         )
+    if not head.strip():
+        raise DataError(empty_table(path))
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
     # Text in UTF-16 has zeros in any other encoding. Where it has a mark, reading it says so.
     is_marked_utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -91,7 +107,7 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
         text: the beginning of its text.
         first: the first line.
     """
-    separator = re.fullmatch(r'"?sep=(.)"?', first)
+    separator = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE)
     if separator:
         raise CsvFormatError(
             Message(
@@ -109,7 +125,8 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
             "save the table itself as csv"
         )
     if _is_json(first):
-        kind = "JSON lines" if first.startswith("{") and first.endswith("}") else "JSON"
+        has_records_in_lines = first.startswith(("{", '["')) and first.endswith(("}", "]"))
+        kind = "JSON lines" if has_records_in_lines else "JSON"
         lines = ", lines=True" if kind == "JSON lines" else ""
         command = f"pandas.read_json('{path.name}'{lines}).to_csv('table.csv', index=False)"
         raise DataError(
@@ -122,7 +139,9 @@ def _is_json(first: str) -> bool:
     """Return whether a first line begins JSON: an object or list, or its opening bracket."""
     if first in ("{", "["):
         return True
-    if not first.startswith(("{", "[{", "[[")):
+    if re.match(r'\{\s*"[^"]*"\s*:\s*([{\[]|$)', first):
+        return True
+    if not first.startswith(("{", "[{", "[[", '["')):
         return False
     try:
         json.loads(first.rstrip(",") + "]" * (first.count("[") - first.count("]")))

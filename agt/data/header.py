@@ -104,6 +104,12 @@ def no_such_column(
         separator: the separator of the cells of a csv, which may be wrong if there is one column
             only; None: another kind of file.
     """
+    with_blanks = [known for known in names if known != known.strip() == name.strip()]
+    if with_blanks:
+        return (
+            f"{path}: there is no column or key '{name}', which {setting} names, but "
+            f"'{with_blanks[0]}', with blanks around its name: remove the blanks from line 1"
+        )
     hint = nearest(name, names)
     if separator is not None and len(names) == 1:
         hint += (

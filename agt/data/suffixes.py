@@ -37,10 +37,15 @@ def check_not_empty(path: Path) -> None:
         path: the file, which exists.
     """
     if not path.stat().st_size:
-        raise DataError(
-            f"{path}: the file is empty: the first line must name the columns, and the lines "
-            "after it must contain records"
-        )
+        raise DataError(empty_table(path))
+
+
+def empty_table(path: Path) -> str:
+    """Return the message about a table as text that has nothing in it."""
+    return (
+        f"{path}: the file is empty: the first line must name the columns, and the lines after it "
+        "must contain records"
+    )
 
 
 def arrays_in(folder: Path) -> list[Path]:

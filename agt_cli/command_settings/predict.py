@@ -128,6 +128,12 @@ def check_portable_answers(config: Mapping[str, Any]) -> None:
             f"release={folder}: no queries were given: give their file with inputs=FILE. Only "
             "run=FOLDER answers without one, for the rows that were kept out of training"
         )
+    if str(config["inputs"]) == str(STANDARD_INPUT):
+        raise ConfigError(
+            f"release={folder}: only run=FOLDER answers queries on standard input (inputs=-): "
+            "write the queries into a file and give inputs=FILE. Released weights label any number "
+            "of files without a further cost"
+        )
 
 
 def check_mechanism(node: object, total: TotalConfig) -> None:

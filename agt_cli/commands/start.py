@@ -26,6 +26,7 @@ from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import compose_command
 from agt_cli.configuration import check_keys
 from agt_cli.places import check_answers
+from agt_cli.renamed import with_old_keys
 from agt_cli.report.console import Console
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.record import RunRecord
@@ -78,6 +79,7 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
                 f"answers={path}: the file must have one line for each answer, such as "
                 "'label: income'"
             )
+        answers = with_old_keys("start", answers, f"answers={path}")
         check_keys(answers, (*QUESTIONS, "ranges", "formats"))
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")

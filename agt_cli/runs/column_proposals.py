@@ -48,6 +48,9 @@ _IDENTIFYING_WORD = re.compile(
     r"client|subject|user|account|member|employee|record|nr"
 )
 """A word in the name of a column that may name records or people."""
+_MONTH = "(jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-zä]*"
+"""The name of a month in English or German, or its abbreviation, in small letters."""
+_MONTH_DATE = rf"(?i)^(\d[\d\s.,/-]*{_MONTH}[\d\s.,/:-]*|{_MONTH}[\s.,/-]*\d[\d\s.,/:-]*)$"
 _LEAST_REPEATING = 0.2  # share of the rows whose number an earlier row has, to be groups
 _MIN_END_ROWS = 5  # with a number at which the range of a few whole numbers may end
 _EPOCH_YEAR = 1970  # from which NumPy counts years
@@ -426,7 +429,9 @@ def _propose_word_column(
     if remark := _reason_not_read_as_numbers(columns, values):
         return replace(column, kind="unreadable", remark=remark)
     has_too_many = len(values.distinct) > most_values
-    remark_on_words = _describe_odd_value(columns, values) or _suffix_remark(values)
+    remark_on_words = (
+        _describe_odd_value(columns, values) or _suffix_remark(values) or _month_remark(values)
+    )
     min_rows = max(1, min(5, rows // 50))
     frequent = sorted(
         word for word, count in column.values if count >= min_rows and word != UNWRITABLE_WORD
@@ -521,6 +526,17 @@ def _describe_odd_value(columns: ColumnReader, values: ColumnValues) -> str:
     return (
         f"the column contains {expected_kind}, but also {word!r}{infinite} in {location}: correct "
         f"this value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
+    )
+
+
+def _month_remark(values: ColumnValues) -> str:
+    """Return what to do about dates with names of months; empty: not every word is one."""
+    if not values.is_text or not len(values.distinct) or not values.matches(_MONTH_DATE).all():
+        return ""
+    example = values.distinct[0].as_py()
+    return (
+        f"the column contains dates with names of months, such as {example!r}, which agt reads as "
+        "words: to use them as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
     )
 
 

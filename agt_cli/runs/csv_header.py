@@ -98,9 +98,17 @@ def _check_one_line_of_names(path: Path, form: CsvFormat, is_doubtful: bool) -> 
 
 
 def check_header_not_repeated(
-    columns: ColumnReader, values_by_column: Mapping[str, ColumnValues]
+    columns: ColumnReader, values_by_column: Mapping[str, ColumnValues], is_certain: bool
 ) -> None:
-    """Raise DataError if a row repeats the names of all columns, as where exports were joined."""
+    """Raise DataError if a row repeats the names of all columns.
+
+    So it is where exports were joined; or where line 1 is a record, if no column has numbers.
+
+    Args:
+        columns: of the file.
+        values_by_column: their values, by name.
+        is_certain: whether the owner says that line 1 gives the names.
+    """
     if len(values_by_column) < 2 or not all(
         values.is_text and values.has_word(values.name) for values in values_by_column.values()
     ):
@@ -116,6 +124,16 @@ def check_header_not_repeated(
         return
     location = columns.row(int(repeated[0]))
     others = f", and {counted(len(repeated) - 1, 'row')} more" if len(repeated) > 1 else ""
+    has_numbers = any(
+        re.match(NUMBER_WITH_COMMA_PATTERN, str(word).strip())
+        for values in values_by_column.values()
+        for word in values.distinct.to_pylist()
+    )
+    if not is_certain and not has_numbers:
+        raise DataError(
+            f"{columns.path}: {location} is the same as line 1{others}, so line 1 may be the first "
+            f"record: {_HEADER_REMEDY}. If several files were joined, remove the repeated lines"
+        )
     raise DataError(
         f"{columns.path}: {location} repeats the names of line 1{others}, as if several files had "
         "been joined: remove these lines from the table, but keep line 1"

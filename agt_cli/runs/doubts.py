@@ -4,6 +4,7 @@ trained.
 
 import math
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ DataWarningCode = Literal[
     "dates_may_go_on",
     "may_be_codes",
     "points_may_be_thousands",
+    "may_be_dates",
+    "encoding_guessed",
     "may_mean_missing",
     "outliers",
     "outside_declared_range",
@@ -77,15 +80,25 @@ _SENTENCES: dict[DataWarningCode, str] = {
         "column '{column}' has numbers with three digits behind a point, which agt reads as "
         "decimals: if {values} is a number above 1000, give {reason}"
     ),
+    "may_be_dates": (
+        "column '{column}' has numbers that are also dates, such as {values}: if they are dates, "
+        "give {reason}"
+    ),
+    "encoding_guessed": (
+        "the text is not UTF-8, so agt reads it as {reason}, in which one of its words is "
+        "{values}: if this word is wrong, give the encoding, such as encoding=cp1251"
+    ),
     "values_alike": (
-        "column '{column}' has values that differ only in capitals, blanks, a point at the end "
-        "or zeros (as 1 and 1.0 do), but count as different values ({values}): write each value in "
-        "one form, in this file and in files of queries (in pandas, {example})"
+        "column '{column}' has values that differ only in capitals, blanks, a point at the end, "
+        "zeros (as 1 and 1.0 do) or how letters are stored (é as one character or two), but count "
+        "as different values ({values}): write each value in one form, in this file and in files "
+        "of queries (in pandas, {example})"
     ),
     "classes_alike": (
         "the label '{column}' has values that differ only in capitals, blanks, a point at the "
-        "end or zeros (as 1 and 1.0 do), but would be different classes ({values}): write each "
-        "class in one form in this file (in pandas, {example})"
+        "end, zeros (as 1 and 1.0 do) or how letters are stored (é as one character or two), but "
+        "would be different classes ({values}): write each class in one form in this file (in "
+        "pandas, {example})"
     ),
     "number_as_classes": (
         "the label '{column}' has {distinct} different numbers ({values}), each of which is "
@@ -213,13 +226,16 @@ class DataWarning:
             first_row=self.first_row,
             rows=rows,
             distinct=self.rows,
-            example=f"t[{self.column!r}] = t[{self.column!r}].str.strip(' .').str.lower()",
+            example=(
+                f"t[{self.column!r}] = t[{self.column!r}].str.normalize('NFKC')"
+                ".str.strip(' .').str.lower()"
+            ),
         )
 
 
 def groups_of_similar_words(words: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the groups of words that differ only in case, blanks, a point at the end, or zeros of
-    a number.
+    """Return the groups of words that differ only in case, blanks, a point at the end, zeros of a
+    number, or the characters by which Unicode stores a letter.
     """
     groups = defaultdict[object, list[str]](list)
     for word in words:
@@ -229,7 +245,7 @@ def groups_of_similar_words(words: Iterable[str]) -> list[tuple[str, ...]]:
 
 def _normalized_word(word: str) -> object:
     """Return what words that are alike have in common: a number, or the word in small letters."""
-    normalized = " ".join(word.split()).casefold()
+    normalized = " ".join(unicodedata.normalize("NFKC", word).split()).casefold()
     number = _finite_number(normalized)
     if number is not None:
         return number

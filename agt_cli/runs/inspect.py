@@ -25,11 +25,12 @@ from agt_cli.runs.column import DEFAULT_OPTIONS, Column, ColumnOptions
 from agt_cli.runs.column_proposals import propose_columns
 from agt_cli.runs.column_values import ColumnValues, has_decimal_commas, read_columns, row_count
 from agt_cli.runs.csv_header import check_header, check_header_not_repeated, check_header_of_words
+from agt_cli.runs.doubts import DataWarning
 from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.label_column import LabelFacts, label_candidates
 from agt_cli.runs.label_predictors import with_predicted_shares
 from agt_cli.runs.sniffing import guess_csv_format
-from agt_cli.runs.table_warnings import table_warnings
+from agt_cli.runs.table_warnings import encoding_warnings, table_warnings
 
 _COLUMNS_COMPARED_FIRST = 3  # of equal rows
 
@@ -98,12 +99,16 @@ def inspect_table(
         label_reason=candidates.reason if label is None else "",
     )
     may_lack_header = header is None and table.has_only_words
+    warnings: list[DataWarning] = []
+    if inspection.form is not None and "encoding" not in form:
+        warnings += encoding_warnings(path, inspection.form)
+    warnings += table_warnings(
+        inspection, table.reader, table.values, may_lack_header, facts.remedy
+    )
     return replace(
         inspection,
         repeated=_count_repeated_rows(inspection, table.values),
-        warnings=tuple(
-            table_warnings(inspection, table.reader, table.values, may_lack_header, facts.remedy)
-        ),
+        warnings=tuple(warnings),
     )
 
 
@@ -230,7 +235,7 @@ def _read_table(
             reader = replace(reader, csv_format=replace(csv_format, decimal=","))
             values = read_columns(reader, names, options)
         if csv_format.header:
-            check_header_not_repeated(reader, values)
+            check_header_not_repeated(reader, values, is_certain=header is True)
         if header is None:
             check_header_of_words(reader.path, values)
     if not row_count(values):

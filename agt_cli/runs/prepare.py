@@ -25,7 +25,7 @@ from agt.data.erasure import ErasedDataset, IsErased, load_without_erased
 from agt.data.ids import uniform
 from agt.data.records import Records
 from agt.errors import ConfigError
-from agt.facts import Fact, Standing, proved
+from agt.facts import Fact, proved
 from agt.messages import Message
 from agt.models.constant_answers import constant_answer_remedy, one_sided_warning
 from agt.models.description import (
@@ -342,16 +342,14 @@ def size_question(dataset: Dataset) -> str:
     Returns:
         Empty where the declared size is neither the number of training records nor that of all.
     """
-    size = dataset.declared_size
-    training = len(dataset.train)
-    is_proved = dataset.size is not None and dataset.size.standing is Standing.PROVED
-    if is_proved or not training or size not in (training, training + len(dataset.test)):
+    records = dataset.counted_records
+    if not records:
         return ""
-    records = "training records" if size == training else "training and test records"
     return (
-        f"dataset.declared_size={size:g} is exactly the number of {records}. If this number was "
-        "counted, it is not public, and no privacy guarantee of this run is true: declare a "
-        "round number that does not depend on the records, and train again"
+        f"dataset.declared_size={dataset.declared_size:g} is exactly the number of "
+        f"{records}. If this number was counted, it is not public, and no privacy guarantee of "
+        "this run is true: declare a round number that does not depend on the records, and train "
+        "again"
     )
 
 

@@ -16,6 +16,8 @@ from agt.errors import DataError, counted
 
 _SNIFFED_LINES = 50
 _MAX_TITLE_LINES = 20
+GUESSED_ENCODINGS = ("latin-1", "cp1252")
+"""Of text that is not UTF-8 and has no mark; it may be in another encoding of single bytes."""
 _CONTROLS = re.compile("[\x80-\x9f]")
 
 
@@ -82,9 +84,10 @@ def _encoding(path: Path, head: bytes) -> str:
     if _is_text_in(path, "utf-8"):
         return "utf-8"
     # What is a control character in latin-1 is a letter or sign, such as €, in cp1252.
-    if _is_text_in(path, "latin-1", without=_CONTROLS) or not _is_text_in(path, "cp1252"):
-        return "latin-1"
-    return "cp1252"
+    latin, with_signs = GUESSED_ENCODINGS
+    if _is_text_in(path, latin, without=_CONTROLS) or not _is_text_in(path, with_signs):
+        return latin
+    return with_signs
 
 
 def _is_text_in(path: Path, encoding: str, without: re.Pattern[str] | None = None) -> bool:

@@ -1,12 +1,16 @@
 """Warnings to the owner about a table that was inspected."""
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from agt.data.column_reader import ColumnReader
-from agt.data.csv_format import CsvFormat
-from agt.data.formats import NumberFormat
+from agt.data.csv_format import CsvFormat, open_text
+from agt.data.formats import DateFormat, NumberFormat, reads
 from agt_cli.runs.column import Column
 from agt_cli.runs.column_values import ColumnValues
 from agt_cli.runs.doubts import (
@@ -20,7 +24,10 @@ from agt_cli.runs.doubts import (
 from agt_cli.runs.formats import format_setting
 from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.label_column import MIN_QUANTITY_NUMBERS
+from agt_cli.runs.sniffing import GUESSED_ENCODINGS
 
+_DATE_WITHOUT_SEPARATORS = "%Y%m%d"
+_WORD_BEYOND_ASCII = re.compile(r"\w*[^\x00-\x7f]\w*")
 MAX_EXCEPTIONS = 0.05
 """Up to this share of the rows may be no records, such as totals; more have a reason."""
 
@@ -157,8 +164,43 @@ def _reading_warnings(form: CsvFormat | None, values: ColumnValues) -> Iterator[
     if setting := _thousands_setting(form, values):
         example = next(word for word in texts if "." in word)
         yield DataWarning("points_may_be_thousands", values.name, (example,), reason=setting)
+    if values.is_numeric and not values.is_date and values.format is None:
+        yield from _date_warnings(values)
     if values.is_text and values.is_numeric and not values.is_date:
         yield from sentinel_warnings(values.name, texts, values.numbers, values.counts)
+
+
+def _date_warnings(values: ColumnValues) -> Iterator[DataWarning]:
+    """Yield a warning if each number of a feature is also a date without separators.
+
+    Args:
+        values: of the feature.
+    """
+    words = pa.array([str(word) for word in values.distinct.to_pylist()], pa.string())
+    is_like_date = pc.match_substring_regex(words, r"^(19|20)\d{6}$")
+    if len(words) < MIN_QUANTITY_NUMBERS or not pc.all(is_like_date).as_py():
+        return
+    if reads(DateFormat(_DATE_WITHOUT_SEPARATORS), words):
+        setting = format_setting(values.name, _DATE_WITHOUT_SEPARATORS)
+        yield DataWarning("may_be_dates", values.name, (words[0].as_py(),), reason=setting)
+
+
+def encoding_warnings(path: Path, form: CsvFormat) -> Iterator[DataWarning]:
+    """Yield a warning that the encoding of a csv was guessed, with the first word that shows it.
+
+    Each byte is a letter in many encodings, so that no file shows which of them it has.
+
+    Args:
+        path: the file.
+        form: as it was guessed.
+    """
+    if form.encoding not in GUESSED_ENCODINGS:
+        return
+    with open_text(path, form.codec) as file:
+        for line in file:
+            if word := _WORD_BEYOND_ASCII.search(line):
+                yield DataWarning("encoding_guessed", values=(word[0],), reason=form.encoding)
+                return
 
 
 def _thousands_setting(form: CsvFormat | None, values: ColumnValues) -> str:

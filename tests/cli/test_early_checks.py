@@ -26,6 +26,7 @@ from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS
 from agt_cli.checks import CHECKS
 from agt_cli.cli import main
+from agt_cli.command_settings.predict import check_portable_answers
 from agt_cli.command_settings.unlearn import METHOD_CHOICES
 from agt_cli.composing import compose_command
 from agt_cli.table_columns import check_named_columns
@@ -401,3 +402,10 @@ def test_an_unknown_key_is_told_the_new_names(
     known = capsys.readouterr().err.partition("(known: ")[2]
     assert "lr_decay" in known
     assert not re.search(r"\b(decay|decay_mode|clip)\b", known)
+
+
+def test_released_weights_take_queries_from_a_file_only() -> None:
+    config = compose_command("predict", ["release=outputs/predict/a/release", "inputs=-"])
+    with pytest.raises(ConfigError, match=r"inputs=-.*inputs=FILE"):
+        check_portable_answers(config)
+    check_portable_answers({**config, "inputs": "queries.csv"})

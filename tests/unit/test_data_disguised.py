@@ -31,14 +31,22 @@ QUOTED = TABLE.replace("\n0.5,", '\n"0.5,')
         ("t.csv", PACKED, "gzip.*t.csv.gz"),
         ("t.csv", b"PAR1" + bytes(99), "parquet"),
         ("t.csv", b"PK\x03\x04" + bytes(99), "Excel"),
+        ("t.csv", b"ARROW1\0\0" + bytes(99), "Arrow"),
+        ("t.csv", b"ORC" + bytes(99), "ORC"),
+        ("t.csv", b"@RELATION people\n", "ARFF"),
         ("t.parquet", TABLE.encode(), "line 1 is 'wage,age,y'"),
         ("t.csv", TABLE.encode("utf-16-le"), "encoding=utf-16-le"),
         ("t.csv", TABLE.encode("utf-16-be"), "encoding=utf-16-be"),
         ("t.csv", f"sep=;\n{TABLE.replace(',', ';')}".encode(), "line 1 .sep=;.*separator=';'"),
+        ("t.csv", f"SEP=;\n{TABLE.replace(',', ';')}".encode(), "line 1 .SEP=;.*separator=';'"),
+        ("t.csv", b'["wage", "y"]\n[1, "no"]\n', "line 1 .*JSON lines.*lines=True"),
+        ("t.csv", b'{"records": [\n{"wage": 1}]}\n', "line 1 .*JSON"),
         ("t.csv", f"{RECORD}\n{RECORD}\n".encode(), "line 1 .*JSON lines.*lines=True"),
         ("t.csv", f"[{RECORD},\n{RECORD}]\n".encode(), "line 1 .*JSON"),
         ("t.csv", b"<!DOCTYPE html>\n<html></html>\n", "line 1 .*HTML"),
         ("t.csv", b"", "is empty"),
+        ("t.csv", b"\n\n", "is empty"),
+        ("t.csv.gz", gzip.compress(b""), "is empty"),
         ("t.csv", b"\x89PNG\r\n\x1a\n" + bytes([0, 0, 0, 13]) * 9, "not a table.*not text"),
         ("t.csv", bytes(range(256)) * 9, "not a table.*not text"),
         ("t.csv", RAGGED.encode(), "line 2 has 4 cells, but line 1 has 3"),
@@ -86,6 +94,41 @@ def test_an_encoding_without_a_mark_is_recognised(tmp_path: Path, encoding: str)
 def test_text_of_one_byte_a_letter_is_recognised(tmp_path: Path, word: str, encoding: str) -> None:
     (tmp_path / "t.csv").write_bytes(f"{TABLE}{word},1,no\n".encode(encoding))
     assert guess_csv_format(tmp_path / "t.csv").encoding == encoding
+
+
+@pytest.mark.parametrize("name", ["PAR1", "ORC", "orcid"])
+def test_a_column_may_be_called_as_another_kind_of_file_begins(tmp_path: Path, name: str) -> None:
+    (tmp_path / "t.csv").write_text(TABLE.replace("wage", name, 1))
+    assert inspect_table(tmp_path / "t.csv").columns[0].name == name
+
+
+@pytest.mark.parametrize(("given", "is_said"), [({}, True), ({"encoding": "cp1251"}, False)])
+def test_a_guessed_encoding_is_said_with_a_word_that_shows_whether_it_is_right(
+    tmp_path: Path, given: dict[str, str], is_said: bool
+) -> None:
+    (tmp_path / "t.csv").write_bytes(TABLE.replace("yes", "да").encode("cp1251"))
+    warnings = inspect_table(tmp_path / "t.csv", label="y", form=given).warnings
+    said = [warning for warning in warnings if warning.code == "encoding_guessed"]
+    assert [warning.values for warning in said] == [("äà",)] * is_said
+
+
+def test_a_table_of_words_whose_first_line_recurs_may_have_no_header(tmp_path: Path) -> None:
+    """With ``header=True``, the owner says that it has one: then files were joined."""
+    path = tmp_path / "t.csv"
+    path.write_text("".join(f"{word},no\n" for word in ("red", "blue", "red", "blue") * 9))
+    with pytest.raises(DataError, match=r"line 3.* same as line 1.*header=false"):
+        inspect_table(path)
+    with pytest.raises(DataError, match=r"repeats the names of line 1.*had been joined"):
+        inspect_table(path, header=True)
+    path.write_text(TABLE + TABLE)
+    with pytest.raises(DataError, match=r"repeats the names of line 1.*had been joined"):
+        inspect_table(path)
+
+
+def test_a_name_with_blanks_around_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE.replace(",", ", "))
+    with pytest.raises(DataError, match=r"' y', with blanks .*line 1"):
+        inspect_table(tmp_path / "t.csv", label="y")
 
 
 def test_records_of_text_in_two_bytes_a_letter_are_read_where_it_is_declared(

@@ -15,6 +15,7 @@ from agt_cli.runs.inspect import inspect_table
 ROWS = 60
 LABEL = ["no", "yes"] * (ROWS // 2)
 AGE = [18 + row % 42 for row in range(ROWS)]
+DAYS = [20240101 + row % 28 for row in range(ROWS)]
 
 
 def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> list[DataWarning]:
@@ -33,6 +34,13 @@ def doubts(tmp_path: Path, columns: dict[str, list[Any]], **settings: Any) -> li
         ({"age": AGE, "y": ["yes ", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes ")),
         ({"age": AGE, "y": ["1", "0", "1.0"] * 20}, "classes_alike", "y", ("1", "1.0")),
         ({"age": AGE, "y": ["yes.", *LABEL[1:]]}, "classes_alike", "y", ("yes", "yes.")),
+        (
+            {"age": AGE, "y": ["ne\u0301", "n\xe9", "oui"] * 20},
+            "classes_alike",
+            "y",
+            ("ne\u0301", "n\xe9"),
+        ),
+        ({"day": DAYS, "y": LABEL}, "may_be_dates", "day", ("20240101",)),
         ({"age": AGE, "y": ["***", *LABEL[1:]]}, "label_masked", "y", ("***",)),
         ({"age": AGE, "y": ["hidden", *LABEL[1:]]}, "label_masked", "y", ("hidden",)),
         ({"age": AGE, "y": ["-9", "0", "1"] * 20}, "label_masked", "y", ("-9",)),
@@ -112,6 +120,20 @@ def test_labels_outside_of_their_range_are_counted(
     assert all(doubt.code == "label_outside_range" for doubt in found)
 
 
+@pytest.mark.parametrize("form", ["{} Jan 2024", "{}-Mär-24", "May {}, 2024", "{}. Dezember 2024"])
+def test_dates_with_names_of_months_are_called_dates(tmp_path: Path, form: str) -> None:
+    days = [f'"{form.format(1 + row % 28)}"' for row in range(ROWS)]
+    columns = {"day": days, "age": AGE, "y": LABEL}
+    (doubt,) = doubts(tmp_path, columns, most_values=20)
+    assert (doubt.code, doubt.column) == ("left_out", "day")
+    assert "names of months" in doubt.sentence
+
+
+def test_words_with_numbers_are_no_dates(tmp_path: Path) -> None:
+    weeks = [f"week {row % 28}" for row in range(ROWS)]
+    assert doubts(tmp_path, {"week": weeks, "age": AGE, "y": LABEL}, most_values=20) == []
+
+
 @pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
 def test_an_infinite_number_that_makes_a_column_text_is_said(tmp_path: Path, word: str) -> None:
     wage = [*(f"{row}.25" for row in range(ROWS - 1)), word]
@@ -125,6 +147,7 @@ def test_an_infinite_number_that_makes_a_column_text_is_said(tmp_path: Path, wor
     [
         {"age": AGE, "y": LABEL},
         {"age": AGE, "y": ["+", "-"] * 30},
+        {"code": [20240101 + row for row in range(ROWS)], "y": LABEL},  # 20240132 is not a date
         {"age": AGE, "y": ["-1", "1"] * 30},
         {"age": AGE, "y": [*"0123"] * 15},
         {"age": AGE, "t": ["a", "b", ""] * 20, "y": LABEL},

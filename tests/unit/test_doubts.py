@@ -73,6 +73,30 @@ def test_a_network_of_float32_whose_margins_are_rounding_is_doubted() -> None:
     assert 'dtype="float64"' in str(seen[0].message)
 
 
+def a_size_doubt(size: int, method: Any) -> list[str]:
+    """Return the warnings about the declared size of a model of 200 records."""
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    declared = agt.Declared(classes=[0, 1], size=size, features=True, settings=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        method(x, np.arange(200) % 2, declared)
+    return [str(warning.message) for warning in seen if "declared.size" in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda x, y, declared: agt.fit(x, y, declared=declared),
+        lambda x, y, declared: agt.CertifiedClassifier(declared=declared).fit(x, y),
+        lambda x, y, declared: agt.PrivateClassifier(epsilon=1, declared=declared).fit(x, y),
+    ],
+    ids=["fit", "CertifiedClassifier", "PrivateClassifier"],
+)
+def test_a_declared_size_that_may_have_been_counted_is_doubted_once(method: Any) -> None:
+    assert len(a_size_doubt(200, method)) == 1
+    assert a_size_doubt(210, method) == []
+
+
 def test_warnings_name_the_line_of_the_user() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 2))

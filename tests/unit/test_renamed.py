@@ -1,9 +1,13 @@
 """New names of settings stand for the names that records have."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from agt.errors import ConfigError, naming_settings
 from agt.settings import TrainingConfig, validate
+from agt_cli.configuration import compose_with_hydra
 from agt_cli.help_pages import command_help
 from agt_cli.renamed import (
     RENAMED_SETTINGS,
@@ -12,7 +16,9 @@ from agt_cli.renamed import (
     check_given_once,
     with_new_name,
     with_new_names,
+    with_old_keys,
     with_old_names,
+    with_old_names_in_file,
 )
 
 
@@ -143,3 +149,56 @@ def test_a_clip_level_has_the_name_that_suits_the_certificate(
         check_clip_name([typed], certificate, {"_target_": "agt."})
     assert right in str(error.value)
     check_clip_name([right, "training.clip=1", "training.lr=1"], certificate, {"_target_": "agt."})
+
+
+@pytest.mark.parametrize(
+    ("package", "settings", "expected"),
+    [
+        ("training", {"lr_decay": 0.1}, {"decay": 0.1}),
+        ("training", {"batch": {"hash_salt": "a"}}, {"batch": {"key": "a"}}),
+        ("dataset", {"split_salt": "a"}, {"split_key": "a"}),
+        ("", {"dataset": {"keep_salt": "a"}, "noise": {"eps": 1}}, None),
+        ("dataset", {"lr_decay": 0.1, "hash_salt": "a"}, {"lr_decay": 0.1, "hash_salt": "a"}),
+        ("training", {"batch": None}, {"batch": None}),
+    ],
+)
+def test_a_new_name_in_a_file_becomes_the_name_in_records(
+    package: str, settings: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
+    if expected is None:
+        expected = {"dataset": {"keep_key": "a"}, "noise": {"epsilon": 1}}
+    assert with_old_names_in_file(Path("f.yaml"), package, settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"lr_decay": 0.1, "decay": 0.1}, "f.yaml: lr_decay and decay"),
+        ({"clip_derivative": 0.1}, "f.yaml: clip_derivative.*the name clip"),
+    ],
+)
+def test_a_name_in_a_file_is_refused_where_a_value_could_be_lost_or_mistaken(
+    settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        with_old_names_in_file(Path("f.yaml"), "training", settings)
+
+
+def test_answers_in_a_file_have_either_name() -> None:
+    assert with_old_keys("start", {"epsilon": 1, "label": "y"}, "f") == {"eps": 1, "label": "y"}
+    with pytest.raises(ConfigError, match="f: epsilon and eps"):
+        with_old_keys("start", {"epsilon": 1, "eps": 2}, "f")
+
+
+@pytest.mark.parametrize(("typed", "decay"), [((), 0.125), (("training.decay=0.5",), 0.5)])
+def test_a_file_of_the_user_has_new_names_and_the_command_line_goes_first(
+    typed: tuple[str, ...], decay: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf/training").mkdir(parents=True)
+    (tmp_path / "conf/training/mine.yaml").write_text(
+        "defaults: [generic, _self_]\nlr_decay: 0.125\nbatch: {hash_salt: mine}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    training = compose_with_hydra("train", ["training=mine", *typed]).training
+    assert (training.decay, training.batch.key) == (decay, "mine")
+    assert "lr_decay" not in training
