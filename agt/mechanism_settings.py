@@ -12,10 +12,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from agt.certificates.settings import CertificateConfig
 from agt.errors import ConfigError
 from agt.messages import Message
+from agt.relations import RELATIONS
 from agt.release_settings import BUDGET_KEYS, Epsilon, Mu, Need
-from agt.settings import NonNegativeInt, Positive, TotalConfig, keyword_schema, schema, validate
+from agt.settings import (
+    NonNegativeInt,
+    Positive,
+    RelationConfig,
+    TotalConfig,
+    keyword_schema,
+    schema,
+    validate,
+)
 from agt.targets import MECHANISMS
 
 MAX_CLASSES = 2**16
@@ -305,9 +315,25 @@ class CertifiedQuantileSettings(MechanismSettings):
 
 
 class WeightsSettings(MechanismSettings):
-    """What mechanisms that release the weights of a linear head are."""
+    """What mechanisms that release the weights of a linear head are.
+
+    Attributes:
+        releases_numbers: True: it also takes labels that are numbers.
+    """
 
     releases: ClassVar[Literal["weights"]] = "weights"
+    releases_numbers: ClassVar[bool] = False
+
+    @classmethod
+    def check_training(cls, certificate: CertificateConfig, relation: RelationConfig) -> None:
+        """Raise ConfigError if the proof covers no head that was trained with some settings.
+
+        This default accepts all settings.
+
+        Args:
+            certificate: the settings of the head's certificate.
+            relation: the neighbour relation.
+        """
 
 
 @schema
@@ -334,6 +360,30 @@ class NoisyStatisticsSettings(GaussianWeightsSettings):
 
     name: ClassVar[str] = "noisy_statistics"
     reads_records: ClassVar[bool] = True
+    releases_numbers: ClassVar[bool] = True
+
+    @classmethod
+    def check_training(cls, certificate: CertificateConfig, relation: RelationConfig) -> None:
+        certificate.check_statistics_perturbation(cls.name)
+        check_sums_proved(relation)
+
+
+def check_sums_proved(relation: RelationConfig) -> None:
+    """Raise ConfigError unless it is proved how far an edit of the dataset moves noisy sums.
+
+    Args:
+        relation: the neighbour relation.
+    """
+    if not RELATIONS[relation.name].sums_proved:
+        raise ConfigError(
+            Message(
+                "mechanism={name}: how much one person changes the sums is only proved under "
+                "relation=add_remove and substitute, not {relation_name}: train with one of "
+                "these, or use {config:mechanism=release_weights}",
+                name=NoisyStatisticsSettings.name,
+                relation_name=relation.name,
+            )
+        )
 
 
 @schema
@@ -347,6 +397,22 @@ class ObjectivePerturbationSettings(WeightsSettings):
     name: ClassVar[str] = "objective_perturbation"
     noise_law: ClassVar[NoiseLaw] = NoiseLaw.LINEAR_TERM
     reads_records: ClassVar[bool] = True
+
+    @classmethod
+    def check_training(cls, certificate: CertificateConfig, relation: RelationConfig) -> None:
+        certificate.check_objective_perturbation(cls.name)
+        is_one_unit = RELATIONS[relation.name].is_one_unit_added_or_removed
+        if not is_one_unit or relation.unit_rows != 1:
+            raise ConfigError(
+                Message(
+                    "mechanism={mechanism}: the proof of this mechanism only covers "
+                    "relation=add_remove with unit_rows=1, but the run has relation={name} with "
+                    "unit_rows={unit_rows}: use {config:mechanism=release_weights}",
+                    mechanism=cls.name,
+                    name=relation.name,
+                    unit_rows=relation.unit_rows,
+                )
+            )
 
 
 OWN_MECHANISMS: dict[str, type[MechanismSettings]] = {

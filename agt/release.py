@@ -44,6 +44,7 @@ from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 from agt.numeric import Randomness, SystemRandomness
+from agt.release_settings import distances_of_numbers
 from agt.settings import Accounting, Counting
 from agt.training.loop import OnProgress, ignore_progress
 
@@ -451,7 +452,8 @@ class NumberRelease(Release[int]):
             ConfigError: the claim is refused, or the queries do not fit the model.
             UnsoundError: a query is not finite in the model's precision.
         """
-        _ = model.problem.classes  # it raises ConfigError for numbers: only labels have distances
+        if model.problem.dataset.target.numeric is not None:
+            raise distances_of_numbers(mechanism.name)
         settings = model.problem.settings
         voting: Voting = "certified" if settings.ensemble.members > 1 else "none"
         conditions = terms.conditions_of(model)

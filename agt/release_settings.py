@@ -138,3 +138,30 @@ def no_votes(name: str) -> ConfigError:
             name=name,
         )
     )
+
+
+def weights_for_classes(name: str) -> ConfigError:
+    """Return the error for a mechanism whose weights answer with classes where labels are numbers.
+
+    Args:
+        name: the name of the mechanism.
+    """
+    return ConfigError(
+        Message(
+            "mechanism={name} releases weights for classes, but {config:dataset.target}=numeric: "
+            "use mechanism=noisy_statistics",
+            name=name,
+        )
+    )
+
+
+def distances_of_numbers(name: str) -> ConfigError:
+    """Return the error for a mechanism that reads stable distances where labels are numbers.
+
+    Args:
+        name: the name of the mechanism.
+    """
+    return ConfigError(
+        f"mechanism={name} reads how many edits leave a predicted class, but this model answers "
+        "with numbers: use mechanism=laplace_mean"
+    )

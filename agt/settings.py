@@ -473,6 +473,11 @@ DEFAULT_FEATURE_COUNTS = {"relu": 1024, "landmarks": 512}
 """What a map asked for by its name alone makes, as in conf/certificate/features."""
 
 
+KERNELS = {"cpu": ("cpu", "reference"), "cuda": ("gpu", "reference")}
+"""Device -> the names of its kernels, the fastest first. The last one, plain PyTorch, always works.
+"""
+
+
 @schema
 class ComputeConfig:
     """Settings that change speed and memory alone, never a certificate's validity.
@@ -487,6 +492,9 @@ class ComputeConfig:
         threads: CPU threads; None: all.
         checkpoint_seconds: between two checkpoints (training/checkpoint.py); None: as often as they
             cost little; 0: none.
+
+    Raises:
+        ConfigError: the kernel does not run on the device.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -495,6 +503,20 @@ class ComputeConfig:
     memory_mb: Annotated[int, Field(ge=16)] = 256
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     checkpoint_seconds: NonNegative | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless the kernel runs on the device."""
+        kernels = KERNELS[self.device]
+        if self.kernel not in ("auto", *kernels):
+            raise ConfigError(
+                Message(
+                    "{config:compute.kernel}={kernel} does not run on "
+                    "{config:compute.device}={device}: use one of the kernels {usable}",
+                    kernel=self.kernel,
+                    device=self.device,
+                    usable=" or ".join(kernels),
+                )
+            )
 
     @property
     def memory_bytes(self) -> int:

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.relations import RELATIONS
 from agt.store.folder import Folder
-from agt.targets import OWN_SETTINGS, own_settings
+from agt.targets import OWN_SETTINGS
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, VARIABLE, nothing_to_pay, require_ledger
-from agt_cli.networks import NETWORK_CERTIFICATE
 from agt_cli.places import (
     EMBEDDINGS,
     STANDARD_INPUT,
@@ -106,18 +104,13 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
     run = Run.at(Path(named))
     if command == "unlearn":
         check_erasure(config, run)
-    has_numbers = answers_with_numbers(run)
-    if command == "certify" and has_numbers is not None:
-        # Imported only for this command, because it loads pydantic.
-        from agt_cli.command_settings.certify import check_certify
-
-        check_certify(config).check_target(has_numbers)
-    if command == "plan":
-        check_planned_mechanisms(config.get("mechanisms"), run, has_numbers)
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-        check_mechanism_of_run(own_settings(config.get("mechanism")), run, has_numbers)
-        check_recorded_conditions(config, run)
+    if command in ("certify", "plan", "predict"):
+        # Imported only for runs that answer, because it loads pydantic.
+        from agt_cli import recorded_facts
+
+        recorded_facts.check_answers(command, config, run)
     return run
 
 
@@ -177,20 +170,6 @@ def check_erasure(config: Mapping[str, Any], run: Run) -> None:
         check_columns_of_ids(Path(config["ids"]), dataset)
 
 
-def answers_with_numbers(run: Run) -> bool | None:
-    """Return whether a run's labels are numbers; None: its data are of the user's own kind.
-
-    Args:
-        run: the training run. Its files are read without comparing their hashes.
-    """
-    dataset = run.config.get("dataset")
-    if not isinstance(dataset, Mapping):
-        return None
-    if str(dataset.get("_target_")) not in OWN_SETTINGS:
-        return None
-    return dataset.get("range") is not None
-
-
 def check_digest(folder: Path, digest: str | None) -> None:
     """Raise ConfigError if a run has another digest than the one that was given.
 
@@ -225,96 +204,6 @@ def check_queries(path: Path, run: Run) -> None:
         check_vectors(path, str(node.get("x", "x")), "dataset.x")
     else:
         check_vectors(path, "x", "inputs")
-
-
-def check_mechanism_of_run(kind: Any, run: Run, has_numbers: bool | None) -> None:
-    """Raise ConfigError if a run has settings from which a mechanism cannot release.
-
-    Args:
-        kind: the class of the mechanism's settings; None: the mechanism is the user's own.
-        run: the training run. Its files are read without comparing their hashes.
-        has_numbers: whether its labels are numbers; None: not known.
-    """
-    # Imported only for releases, because it loads pydantic.
-    from agt.release_settings import (
-        classes_for_numbers,
-        no_linear_head,
-        no_votes,
-        numbers_for_classes,
-    )
-
-    certificate = run.config.get("certificate")
-    ensemble = run.config.get("ensemble")
-    if kind is None or not isinstance(certificate, Mapping) or not isinstance(ensemble, Mapping):
-        return
-    if has_numbers is not None and kind.releases == "labels" and kind.of_numbers != has_numbers:
-        raise classes_for_numbers(kind.name) if has_numbers else numbers_for_classes()
-    members = ensemble.get("members")
-    is_ensemble = isinstance(members, int) and members > 1
-    is_network = certificate.get("name") == NETWORK_CERTIFICATE
-    has_no_head = is_network or (is_ensemble and not kind.reads_records)
-    # If labels are numbers, the mechanism itself says which models it takes.
-    if kind.releases == "weights" and has_no_head and not has_numbers:
-        raise no_linear_head(kind.name, kind.reads_records)
-    if kind.needs == "votes" and members == 1:
-        raise no_votes(kind.name)
-
-
-def check_planned_mechanisms(names: object, run: Run, has_numbers: bool | None) -> None:
-    """Raise ConfigError if a run cannot use a mechanism that agt plan is to compare.
-
-    Args:
-        names: the value of the key ``mechanisms``, which was checked; None: all that can be used.
-        run: the training run. Its files are read without comparing their hashes.
-        has_numbers: whether its labels are numbers; None: not known.
-    """
-    if not isinstance(names, list):
-        return
-    # Imported only for releases, because it loads pydantic.
-    from agt.mechanism_settings import OWN_MECHANISMS
-
-    for name in names:
-        check_mechanism_of_run(OWN_MECHANISMS[name], run, has_numbers)
-
-
-def check_recorded_conditions(config: Mapping[str, Any], run: Run) -> None:
-    """Raise ConfigError if a release requires a condition that the run recorded as not met.
-
-    A condition that was not met then is not met now (``weaker_conditions``).
-
-    Args:
-        config: the settings of ``agt predict``.
-        run: the training run. If the files with its settings or conditions are not those that it
-            wrote, or while an erasure replaces them, nothing is checked.
-    """
-    # Imported only for releases, because it loads pydantic.
-    from agt.certificates.requirements import judge_requirements
-    from agt_cli.command_settings.predict import check_private_answers
-    from agt_cli.report.recorded_conditions import conditions_of
-
-    kind = own_settings(config.get("mechanism"))
-    relation = run.config.get("relation")
-    if kind is None or not isinstance(relation, Mapping) or has_pending_commit(run.folder):
-        return
-    if relation.get("name") not in RELATIONS:
-        return
-    settings, _ = check_private_answers(config)
-    try:
-        written = Folder.open(run.folder, "train", None, "run", verify=False)
-        for name in ("config.yaml", "conditions.json"):
-            written.read(name)  # called because it raises if the file was changed
-        conditions = conditions_of(run)
-    except ConfigError:
-        return  # whoever opens the run says what is wrong with the file
-    # Called because it raises if a required condition was not met; the rest is judged later.
-    judge_requirements(
-        conditions,
-        relation["name"],
-        kind,
-        settings.accounting,
-        settings.counting,
-        releases_weights=kind.releases == "weights",
-    )
 
 
 def check_not_empty(config: Mapping[str, Any]) -> None:

@@ -291,6 +291,11 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     rest = usage.settings_from_positionals(name, rest)
     for word in rest:
         _check_setting(name, word)
+        if usage.is_sweep(rest) and word.startswith("resume=") and word != "resume=null":
+            # Imported only for sweeps that resume, because it loads how records are read.
+            from agt_cli.report.unfinished import check_resume_setting
+
+            check_resume_setting(word.partition("=")[2], sweep=True)
         if name == "train" and word.startswith(("model=", "network=")):
             # Imported only for models, because it loads Python's parser.
             from agt_cli.networks import check_code_as_option

@@ -3,7 +3,7 @@
 Whoever reads the table compares them again. Nothing here loads NumPy or PyArrow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,21 @@ from agt.data.header import (
     cells_of_line,
     check_separator,
     names_in_line,
+    no_queries,
+    no_rows,
     no_such_column,
     numbered_columns,
     read_first_lines,
 )
 from agt.data.suffixes import check_not_empty
-from agt.errors import DataError
+from agt.errors import ConfigError, DataError
 from agt.store.locations import possible_paths
 from agt_cli.command_settings.unlearn import no_column_of_ids
+
+USED = ("label", "id")
+"""Settings that name a column which is no feature."""
+LINE_END_BYTES = 5
+"""The most bytes of a byte order mark and a line end."""
 
 
 def check_columns_of_table(settings: TableSettings) -> None:
@@ -68,6 +75,8 @@ def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
     if settings.csv.header:
         names = names_in_line(lines[0], settings.csv.separator)
         _check_names(path, _features(settings), names, settings.csv.separator)
+        if names and _has_one_line(path, *lines):
+            raise no_queries(path)
 
 
 def check_columns_of_ids(path: Path, dataset: Mapping[str, Any]) -> None:
@@ -108,9 +117,12 @@ def check_vectors(
 
 
 def check_named_columns(
-    path: Path, named: Sequence[tuple[str, str]], separator: str | None
+    path: Path,
+    named: Sequence[tuple[str, str]],
+    separator: str | None,
+    drop: Collection[str] = (),
 ) -> None:
-    """Raise DataError if a table that nobody described yet lacks a column.
+    """Raise an error if a table that nobody described yet lacks a column, or drops every feature.
 
     Nothing is raised where the whole table might show that its first line is no header.
 
@@ -118,6 +130,11 @@ def check_named_columns(
         path: the table.
         named: pairs of a setting and the column that it names.
         separator: of the cells; None: it is found in the first line.
+        drop: the columns that must not be features.
+
+    Raises:
+        DataError: the table lacks a column.
+        ConfigError: no column is left to be a feature.
     """
     lines = read_first_lines(path, "utf-8")
     if lines is None:
@@ -132,6 +149,51 @@ def check_named_columns(
     is_header = all(name[0].isalpha() for name in names)
     if is_header and len(names) == len(cells_of_line(second, separator)):
         _check_names(path, named, names, separator)
+        check_drop(path, drop, names, [name for setting, name in named if setting in USED])
+
+
+def check_rows(path: Path) -> None:
+    """Raise DataError if a table that nobody described yet has names of columns, and no row.
+
+    Args:
+        path: the table; a file that cannot be read as text is not checked.
+    """
+    lines = read_first_lines(path, "utf-8")
+    if lines is None:
+        return
+    first, second = lines
+    mark = next((mark for mark in SEPARATORS if mark in first), ",")
+    names = names_in_line(first, mark)
+    if _has_one_line(path, first, second) and names and all(name[0].isalpha() for name in names):
+        raise no_rows(path)
+
+
+def _has_one_line(path: Path, first: str, second: str) -> bool:
+    """Return whether a file in UTF-8 certainly has one line only.
+
+    Args:
+        path: the file.
+        first: its first line, without the line end.
+        second: its second line; empty: there is none, or it is blank.
+    """
+    return not second and path.stat().st_size <= len(first.encode()) + LINE_END_BYTES
+
+
+def check_drop(
+    path: Path, drop: Collection[str], names: Collection[str], used: Collection[str | None]
+) -> None:
+    """Raise ConfigError if a table has no column left to be a feature.
+
+    Args:
+        path: the table.
+        drop: the columns that must not be features.
+        names: all columns of the table.
+        used: the label and the column of ids; None: not named.
+    """
+    if drop and names and not set(names) - {*drop, *used}:
+        raise ConfigError(
+            f"drop names every column of {path}: leave out the label and at least one feature"
+        )
 
 
 def _columns_of_rows(settings: LabelledFileSettings) -> list[tuple[str, str]]:

@@ -265,11 +265,12 @@ class TableFile:
         # agt start takes id=none where no column names the records.
         if self.id not in (None, "none"):
             columns.append(("id", str(self.id)))
-        if columns:
-            # Imported only where columns are named, because it loads the settings of data.
-            from agt_cli.table_columns import check_named_columns
+        # Imported only for a table of text, because it loads the settings of data.
+        from agt_cli.table_columns import check_named_columns, check_rows
 
-            check_named_columns(self.file, columns, self.separator)
+        check_rows(self.file)
+        if columns:
+            check_named_columns(self.file, columns, self.separator, self.drop or ())
 
 
 def read_groups(value: object) -> object:

@@ -232,11 +232,32 @@ def check_parts(config: Mapping[str, Any]) -> Any:
     )
     check_label_free(config.get("dataset"), parts["relation"].name)
     dataset = read_own_part(config.get("dataset"), "dataset")
+    check_records(dataset, model)
     size = getattr(dataset, "declared_size", None) or getattr(dataset, "n_train", None)
     is_one_model = ensemble.members == 1 and "batch.count" not in training.by_recipe
     if size is not None and is_one_model and not isinstance(kind, VotingConfig):
         training.batch.constants(size)  # called because it raises if n_max is too small
     return dataset
+
+
+def check_records(dataset: object, model: object) -> None:
+    """Raise ConfigError if there are no such records, or convolutions cannot process them.
+
+    Args:
+        dataset: the settings of a dataset; None: those of a class of the user's own.
+        model: the settings of a model; None: those of a class of the user's own.
+    """
+    from agt.data.image_settings import MedMnistSettings
+    from agt.models.head_settings import ConvSettings
+
+    if isinstance(dataset, MedMnistSettings):
+        # Imported only for these data, because it loads Python's parser.
+        from agt.data.medmnist_files import info_of
+
+        info_of(dataset.name)  # called because it raises if there is no such data set
+    axes = getattr(dataset, "record_axes", None)
+    if isinstance(model, ConvSettings) and axes is not None:
+        model.check_axes(axes)
 
 
 def check_label_free(node: object, relation: str) -> None:
@@ -279,6 +300,7 @@ def check_tune(config: Mapping[str, Any]) -> None:
         grid_changes,
         new_experiment_path,
         no_public_rows,
+        not_one_linear_model,
         with_changes,
     )
 
@@ -286,9 +308,9 @@ def check_tune(config: Mapping[str, Any]) -> None:
     validate(TotalConfig, config.get("total"), "total")
     parts = {key: value for key, value in config.items() if key not in TUNE_KEYS}
     dataset = check_parts(parts)
-    if tuned.grid is not None:
-        for changes in grid_changes(tuned.grid):
-            check_parts(with_changes(parts, changes))
+    candidates = [with_changes(parts, changes) for changes in grid_changes(tuned.grid or {})]
+    for candidate in candidates:
+        check_parts(candidate)
     if tuned.public not in (None, *get_args(PublicRows)):
         check_public_rows(str(tuned.public), config.get("dataset"))
     check_columns(dataset)
@@ -298,8 +320,20 @@ def check_tune(config: Mapping[str, Any]) -> None:
     marks_public_rows = dataset is None or getattr(dataset, "public", None) is not None
     if tuned.public in (None, "train") and not marks_public_rows:
         raise no_public_rows()
+    if not all(map(trains_one_linear_model, candidates)):
+        raise not_one_linear_model()
     # Called because it raises if there is such an experiment; the command asks for the path again.
     new_experiment_path(tuned.name or default_name(chosen_options()))
+
+
+def trains_one_linear_model(config: Mapping[str, Any]) -> bool:
+    """Return whether a training configuration, which was checked, trains a single linear head."""
+    # Imported here, because only ``agt tune`` needs it.
+    from agt.certificates.settings import CERTIFICATES, LinearConfig, read_certificate
+
+    kind = read_certificate(config.get("certificate"), CERTIFICATES)
+    ensemble = validate(EnsembleConfig, config.get("ensemble", {}), "ensemble")
+    return ensemble.members == 1 and isinstance(kind, LinearConfig)
 
 
 def check_measure(config: Mapping[str, Any]) -> None:

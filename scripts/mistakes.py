@@ -1,4 +1,4 @@
-"""How long agt takes to answer a typing mistake: about 290 of them, a line each.
+"""How long agt takes to answer a typing mistake: about 320 of them, a line each.
 
     python scripts/mistakes.py                       all; about twelve minutes on one core
     python scripts/mistakes.py --only train --repeat 1
@@ -12,10 +12,12 @@ mistake. Python's byte code is kept between runs, as in an installation.
 
 import argparse
 import os
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -312,8 +314,41 @@ MISTAKES = (
     "tune dataset=digits tune.trials=0",
     "ledger init new total.eps=0 unit=person",
     "ledger show nobody",
+    "train dataset=medmnist dataset.name=foo",
+    "train dataset=blobs model=conv",
+    "train dataset=digits model=conv",
+    "train compute.kernel=cpu compute.device=cuda",
+    "certify run=RUN compute.kernel=gpu",
+    "train -m resume=",
+    "train -m resume=RUN,RUN",
+    "tune dataset=digits tune.public=test model.hidden=[16]",
+    "tune dataset=digits tune.public=test model=linear certificate=votes ensemble.members=5",
+    "tune dataset=digits tune.public=test model=linear certificate=stability ensemble.members=3",
+    "start clients.csv drop=[age,visits,bought]",
+    "start clients.csv drop=[age,visits] label=bought",
+    "start header_only.csv",
+    "data inspect header_only.csv",
+    "certify run=SHOP inputs=header_only.csv",
+    "predict run=SHOP inputs=header_only.csv mechanism.eps=1",
+    "predict run=DIGITS mechanism=gaussian_margin mechanism.mu=1",
+    "predict run=DIGITS mechanism=smooth_laplace total.eps=1 total.delta=1e-5",
+    "predict run=SHOP mechanism=objective_perturbation total.eps=1 total.delta=1e-5",
+    "plan run=PRICES mechanisms=[randomized_response]",
+    "predict run=PRICES mechanism=certified_quantile mechanism.eps=1",
+    "predict run=PRICES mechanism=release_weights mechanism.mu=1",
+    "predict run=SHOP mechanism.eps=0.1",
+    "predict run=SHOP ledger=spent/shop.ledger mechanism.eps=1",
+    "predict run=SHOP ledger=spent/shop.ledger mechanism=certified_quantile total.eps=1",
+    "predict run=SHOP ledger=spent/shop.ledger mechanism=release_weights mechanism.mu=0.1",
+    "predict run=SHOP ledger=pure/shop.ledger mechanism=gaussian_margin mechanism.mu=0.1",
+    "predict run=SHOP ledger=pure/shop.ledger mechanism=release_weights total.eps=1 "
+    "total.delta=1e-5",
+    "predict run=SHOP ledger=others/swaps.ledger mechanism.eps=0.1",
+    "predict run=SHOP ledger=others/empty.ledger mechanism.eps=0.1",
+    "predict run=SHOP inputs=text.csv mechanism.eps=0.1 ledger=none",
+    "verify RUN digest=sha256:" + "0" * 64,
 )
-"""Command lines without ``agt``; RUN is the folder of a finished run."""
+"""Command lines without ``agt``; words in capitals name folders of finished runs (``RUNS``)."""
 
 FLOOR = (
     ("python", "pass"),
@@ -325,6 +360,26 @@ FLOOR = (
 """What it is -> a program that does it alone."""
 
 ROWS = 300
+TABLE = "model=linear dataset=table +dataset.numeric.age=[0,99] dataset.declared_size=225"
+RUNS = {
+    "RUN": "dataset=digits model=linear certificate=stability",
+    "DIGITS": "dataset=digits dataset.classes=[1,2,3] dataset.declared_size=400 model=linear "
+    "certificate=stability",
+    "SHOP": f"{TABLE} dataset.path=clients.csv dataset.label=bought +dataset.classes=[no,yes] "
+    "certificate=stability",
+    "PRICES": f"{TABLE} dataset.path=prices.csv dataset.label=price dataset.target=numeric "
+    "dataset.range=[0,50] certificate=votes",
+}
+"""Word of a mistake -> the settings of the training run that it names."""
+LEDGERS = (
+    "ledger init spent/shop.ledger run=SHOP total.eps=0.1",
+    "predict run=SHOP ledger=spent/shop.ledger mechanism=certified_quantile mechanism.eps=0.1 "
+    "inputs=ages.csv force=true",
+    "ledger init pure/shop.ledger run=SHOP total.eps=1 another_population=true",
+    "ledger init others/swaps.ledger total.eps=1 unit=person relation=substitute",
+    "ledger init others/empty.ledger total.eps=1 unit=person",
+)
+"""Command lines that make the ledgers that mistakes name."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +405,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = make_world(folder)
+        runs = make_world(folder)
         for what, program in FLOOR:
             floor = answer([sys.executable, "-c", program], folder, options.repeat)
             print(f"{floor.seconds:6.2f}      {what}")
@@ -358,7 +413,7 @@ def main() -> None:
         for mistake in MISTAKES:
             if options.only not in mistake:
                 continue
-            words = [word.replace("RUN", str(run)) for word in shlex.split(mistake)]
+            words = _words(mistake, runs)
             found = answer([sys.executable, "-m", "agt_cli", *words], folder, options.repeat)
             print(f"{found.seconds:6.2f}  {found.code}   agt {mistake}\n            {found.line}")
             answers.append(found)
@@ -370,27 +425,61 @@ def main() -> None:
     print(f"slowest: {slowest:.2f} s; accepted: {accepted}")
 
 
-def make_world(folder: Path) -> Path:
-    """Write the files that the mistakes name, and train the run; returns its folder."""
+def make_world(folder: Path) -> dict[str, str]:
+    """Write the files that the mistakes name, and train the runs; return the runs' folders."""
     rows = [f"{18 + row % 60},{row % 7},{'yes' if row % 3 else 'no'}" for row in range(ROWS)]
     (folder / "clients.csv").write_text("\n".join(["age,visits,bought", *rows]) + "\n")
     (folder / "my clients.csv").write_text("age,bought\n1,yes\n")
     (folder / "semi.csv").write_text("\n".join(["age;bought", *["30;yes", "40;no"] * 20]) + "\n")
     (folder / "empty.csv").write_text("")
+    (folder / "header_only.csv").write_text("age,visits,bought\n")
+    (folder / "text.csv").write_text("age\nold\n30\n")
+    (folder / "ages.csv").write_text("\n".join(["age", *map(str, range(100, 120))]) + "\n")
+    prices = [f"{18 + row % 60},{row % 50}" for row in range(ROWS)]
+    (folder / "prices.csv").write_text("\n".join(["age,price", *prices]) + "\n")
     (folder / "requests.txt").write_text("3\n17\n")
     (folder / "clients.xlsx").write_bytes(b"PK\x03\x04" + bytes(2000))
     (folder / "my_net.py").write_text(
         "from torch import nn\n\n\ndef make_net(width=2):\n"
         "    return nn.Sequential(nn.Linear(width, 2))\n"
     )
-    train = ["train", "dataset=digits", "model=linear", "certificate=stability", "-q"]
+    runs = {}
+    for name, settings in RUNS.items():
+        outputs = f"outputs/{name.lower()}" if name != "RUN" else "outputs"
+        _run_agt(f"train {settings} output_dir={outputs} -q", folder, {})
+        (run,) = (folder / outputs / "train").iterdir()
+        runs[name] = str(run.relative_to(folder))
+    for line in LEDGERS:
+        _run_agt(line, folder, runs)
+    return runs
+
+
+def _run_agt(line: str, folder: Path, runs: Mapping[str, str]) -> None:
+    """Run a command line of the world that mistakes are made in; it must succeed."""
+    command = [sys.executable, "-m", "agt_cli", *_words(line, runs)]
     done = subprocess.run(
-        [sys.executable, "-m", "agt_cli", *train], cwd=folder, capture_output=True, text=True
+        command, cwd=folder, env=_environment(folder), capture_output=True, text=True
     )
     if done.returncode:
-        raise SystemExit(done.stderr)
-    (run,) = (folder / "outputs" / "train").iterdir()
-    return run.relative_to(folder)
+        raise SystemExit(f"agt {line}\n{done.stderr}")
+
+
+def _words(line: str, runs: Mapping[str, str]) -> list[str]:
+    """Return the words of a command line, with folders in place of the names of runs."""
+    for name, run in runs.items():
+        line = re.sub(rf"\b{name}\b", run, line)
+    return shlex.split(line)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a command, with byte code and the user's lists in a folder."""
+    environment = {
+        **os.environ,
+        "PYTHONPYCACHEPREFIX": str(folder / "byte_code"),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def answer(command: list[str], folder: Path, repeat: int) -> Answer:
@@ -402,8 +491,7 @@ def answer(command: list[str], folder: Path, repeat: int) -> Answer:
 
 
 def _answer_once(command: list[str], folder: Path) -> Answer:
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "byte_code")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = _environment(folder)
     with tempfile.TemporaryFile("w+") as written:
         process = subprocess.Popen(
             command,

@@ -110,6 +110,41 @@ class CertificateConfig:
                 )
             )
 
+    def check_statistics_perturbation(self, mechanism: str) -> None:
+        """Raise ConfigError unless noisy sufficient statistics determine the head of this kind.
+
+        A mechanism that adds noise to sums over the records, and solves the head's optimisation
+        problem from these, calls it first. By default it always raises; kinds that train such a
+        head override it and return None.
+
+        Args:
+            mechanism: the name of the mechanism, for the message.
+        """
+        raise ConfigError(
+            f"mechanism={mechanism} solves the training problem again with a random term, which "
+            f"certificate={self.name} does not support: train with certificate=erm"
+        )
+
+    def check_objective_perturbation(self, mechanism: str) -> None:
+        """Raise ConfigError unless the head of this kind minimises a strongly convex objective.
+
+        A mechanism of objective perturbation, which adds a random linear term to the objective
+        before minimising it, calls this method first. By default it always raises; kinds that train
+        such a head override it and return None.
+
+        Args:
+            mechanism: the name of the mechanism, for the message.
+        """
+        raise ConfigError(
+            Message(
+                "mechanism={mechanism} adds a random linear term to the loss, but "
+                "certificate={name} does not compute a minimiser that this term could change: "
+                "train with certificate=erm, or use {config:mechanism=release_weights}",
+                mechanism=mechanism,
+                name=self.name,
+            )
+        )
+
     def has_member_models(self, ensemble: EnsembleConfig) -> bool:
         """Return whether the settings train an ensemble, each member a model with certificates.
 
@@ -181,6 +216,17 @@ class LinearConfig(CertificateConfig):
         super().check_parts(parts)
         check_linear_loss(parts.training)
 
+    def check_statistics_perturbation(self, mechanism: str) -> None:
+        """Do nothing, which accepts every mechanism; the base class raises ConfigError.
+
+        Of a head without noise of its own, a release may solve the training problem again from sums
+        over the records to which noise was added. A kind of linear head that refuses this overrides
+        the method and raises ConfigError.
+
+        Args:
+            mechanism: the name of the mechanism; not read.
+        """
+
 
 @schema
 class StabilityConfig(LinearConfig):
@@ -214,6 +260,12 @@ class ErmConfig(LinearConfig):
         super().check_parts(parts)
         check_minimiser_settings(parts.training)
 
+    def check_objective_perturbation(self, mechanism: str) -> None:
+        """Accept every mechanism that adds a random linear term to the loss; never raise.
+
+        The head is the minimiser of a strongly convex loss, as objective perturbation requires.
+        """
+
 
 @schema
 class RemovalCertificateConfig(RemovalConfig, CertificateConfig):
@@ -234,6 +286,17 @@ class RemovalCertificateConfig(RemovalConfig, CertificateConfig):
                 )
             )
 
+    def check_statistics_perturbation(self, mechanism: str) -> None:
+        """Raise ConfigError: no mechanism may train this head from noisy sums, as it has own noise.
+
+        Args:
+            mechanism: the name of the mechanism, for the message.
+        """
+        raise ConfigError(
+            f"mechanism={mechanism} adds noise to weights, but certificate=removal already adds "
+            "noise to them: train with certificate=erm"
+        )
+
 
 class VotingConfig(CertificateConfig):
     """The base class of the settings of votes, whose members are no models with certificates."""
@@ -245,6 +308,20 @@ class VotingConfig(CertificateConfig):
             ensemble: not read.
         """
         return False
+
+    def check_statistics_perturbation(self, mechanism: str) -> None:
+        """Do nothing: a release trains a linear head of ``certificate=erm`` on the same records.
+
+        Args:
+            mechanism: the name of the mechanism; not read.
+        """
+
+    def check_objective_perturbation(self, mechanism: str) -> None:
+        """Do nothing, for the reason of ``check_statistics_perturbation``.
+
+        Args:
+            mechanism: the name of the mechanism; not read.
+        """
 
 
 @schema

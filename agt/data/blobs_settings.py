@@ -3,7 +3,7 @@
 Nothing here imports NumPy, so that a mistake in a setting is answered at once.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ class BlobsSettings:
         test_fraction: test records as a fraction of ``n_train``, drawn after the training records.
         seed: public seed of the generator.
         label_free: ids are made without labels (relation=flip).
+        record_axes: the number of axes of a record; an image has three.
     """
 
     center: Positive
@@ -29,3 +30,5 @@ class BlobsSettings:
     test_fraction: Annotated[float, Field(gt=0)] = 0.25
     seed: NonNegativeInt = 0
     label_free: bool = False
+
+    record_axes: ClassVar[int] = 1

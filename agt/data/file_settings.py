@@ -367,10 +367,12 @@ class TableSettings(ColumnsSettings, LabelledFileSettings):
         missing_label: refuse a row without a label, or leave it out, as if the file did not have
             it. A label is missing where a feature would be.
         csv: how a csv is cut into cells, of queries, too.
+        record_axes: the number of axes of a record, a list of features.
     """
 
     SETTING: ClassVar[str] = "dataset"
     SPLIT: ClassVar[str] = "split"
+    record_axes: ClassVar[int] = 1
 
     split: ColumnName | None = None
     test: Path | None = None

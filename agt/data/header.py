@@ -91,6 +91,24 @@ def check_separator(path: Path, line: str, separator: str) -> None:
         )
 
 
+def no_rows(path: Path) -> DataError:
+    """Return the error about a table that has a header and no row.
+
+    Args:
+        path: the table.
+    """
+    return DataError(f"{path}: the file has no rows: give a file with at least one row")
+
+
+def no_queries(path: Path) -> DataError:
+    """Return the error about a file of queries that has no row.
+
+    Args:
+        path: the file.
+    """
+    return DataError(f"{path}: the file has no rows, but at least one query is needed")
+
+
 def no_such_column(
     path: Path, name: str, setting: str, names: Collection[str], separator: str | None = None
 ) -> str:

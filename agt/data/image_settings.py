@@ -6,7 +6,7 @@ NumPy, so that a mistake in a setting is answered at once.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,12 +33,15 @@ class DigitsSettings:
         test_fraction: public rate of the hash split.
         split_key: public key of the hash split.
         declared_size: public constant: about how many training records there are.
+        record_axes: the number of axes of a record, a list of pixels.
     """
 
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] | None = (3, 8)
     test_fraction: Probability = 0.25
     split_key: str = "split"
     declared_size: DeclaredSize | None = None
+
+    record_axes: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if len(set(self.classes or ())) < len(self.classes or ()):

@@ -20,10 +20,10 @@ from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.image_settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
 from agt.data.labelled import class_indices, queries, query_labels, read_labels
 from agt.data.meanings import split_fact
-from agt.data.medmnist_files import INSTALL, all_info, md5_of, official_file
+from agt.data.medmnist_files import INSTALL, info_of, md5_of, official_file
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget
-from agt.errors import ConfigError, DataError, DataMissing, nearest
+from agt.errors import ConfigError, DataError, DataMissing
 from agt.facts import Evidence, Fact, Value, declared, evidence, not_held, proved
 from agt.settings import keyword_schema, schema, validate
 from agt.store.locations import locate, resolve
@@ -267,14 +267,7 @@ class MedMnist(MedMnistSettings):
         Raises:
             ConfigError: there is no such data set.
         """
-        info = all_info()
-        if info is None:
-            return None
-        if self.name not in info:
-            raise ConfigError(
-                f"dataset.name: MedMNIST has no data set '{self.name}'{nearest(self.name, info)}"
-            )
-        return info[self.name]
+        return info_of(self.name)
 
     def _locate(self) -> tuple[Path, str]:
         """Return the file, and what the name of the dataset must say about its origin.

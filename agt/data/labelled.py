@@ -25,6 +25,7 @@ from agt.data.erasure import IsErased, check_last_copies_erased, erase_none
 from agt.data.file_settings import FileConstants, LabelledFileSettings
 from agt.data.files import changed_of, is_large, open_blocks, open_columns, same_length
 from agt.data.formats import CellFormat
+from agt.data.header import no_queries
 from agt.data.ids import (
     default_digests,
     default_ids,
@@ -289,7 +290,7 @@ def queries(
         DataError: the file has no rows, or its ids are not usable.
     """
     if not len(features):
-        raise DataError(f"{columns.path}: the file has no rows, but at least one query is needed")
+        raise no_queries(columns.path)
     if id is None or id not in columns.names:
         id = None
         ids = default_ids(*content)
@@ -981,7 +982,7 @@ class LabelledFile(LabelledFileSettings, ABC):
             values_outside += self._outside(columns, content, constants)
         count = sum(map(len, labels))
         if not count:
-            raise DataError(f"{path}: the file has no rows, but at least one query is needed")
+            raise no_queries(path)
         joined = {
             name: np.concatenate([named[name] for named in named_columns])
             for name in named_columns[0]

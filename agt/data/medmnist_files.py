@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from agt.errors import DataError, DataMissing
+from agt.errors import ConfigError, DataError, DataMissing, nearest
 
 INSTALL = "pip install --no-deps medmnist"
 """The command that installs the package without the libraries that agt does not need."""
@@ -40,6 +40,23 @@ def all_info() -> Mapping[str, Mapping[str, Any]] | None:
             f"{path}: the table INFO of the package medmnist cannot be read ({error}): reinstall "
             f"the package with {INSTALL}"
         ) from None
+
+
+def info_of(name: str) -> Mapping[str, Any] | None:
+    """Return the metadata of a data set in the package medmnist; None if it is not installed.
+
+    Args:
+        name: MedMNIST's flag, such as pneumoniamnist.
+
+    Raises:
+        ConfigError: there is no such data set.
+    """
+    info = all_info()
+    if info is None:
+        return None
+    if name not in info:
+        raise ConfigError(f"dataset.name: MedMNIST has no data set '{name}'{nearest(name, info)}")
+    return info[name]
 
 
 def _assigns_info(statement: ast.stmt) -> TypeGuard[ast.Assign]:

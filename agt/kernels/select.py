@@ -10,10 +10,7 @@ from agt.kernels.memory import keep_freed_memory
 from agt.kernels.reference import ReferenceKernel
 from agt.kernels.selftest import check_kernel as check_kernel, warn_of_replacement
 from agt.messages import Message
-from agt.settings import ComputeConfig
-
-# Device -> the names of its kernels, the fastest first. The last one, plain PyTorch, always works.
-FASTEST = {"cpu": ("cpu", "reference"), "cuda": ("gpu", "reference")}
+from agt.settings import KERNELS, ComputeConfig
 
 
 def pick_device(compute: ComputeConfig) -> torch.device:
@@ -23,20 +20,8 @@ def pick_device(compute: ComputeConfig) -> torch.device:
         compute: the run's settings of device and kernel.
 
     Raises:
-        ConfigError: ``compute.kernel`` does not run on the device, or compute.device=cuda and there
-            is no usable GPU.
+        ConfigError: compute.device=cuda and there is no usable GPU.
     """
-    kernels = FASTEST[compute.device]
-    if compute.kernel not in ("auto", *kernels):
-        raise ConfigError(
-            Message(
-                "{config:compute.kernel}={kernel} does not run on "
-                "{config:compute.device}={device}: use one of the kernels {usable}",
-                kernel=compute.kernel,
-                device=compute.device,
-                usable=" or ".join(kernels),
-            )
-        )
     if compute.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             Message(
@@ -63,7 +48,7 @@ def pick_kernel(compute: ComputeConfig) -> ReferenceKernel:
         UnsoundError: the kernel runs, but a number of its self-test is not the reference kernel's.
     """
     keep_freed_memory()  # for speed: kernels allocate and free the same memory again and again
-    kernels: tuple[str, ...] = FASTEST[compute.device]
+    kernels: tuple[str, ...] = KERNELS[compute.device]
     if compute.kernel != "auto":
         kernels = kernels[kernels.index(compute.kernel) :]
     return _first_working(kernels, compute.device)

@@ -40,6 +40,7 @@ from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
 from agt.mechanisms.accounts import Account, Counts, LedgerState
 from agt.mechanisms.budget import Cost, Lot
+from agt.mechanisms.guarantees import Guarantee
 from agt.messages import Message
 from agt.store.reading import Broken
 
@@ -529,6 +530,18 @@ class Ledger:
             self._read_new_entries()
             self._check_run(relation, data, unit)
 
+    def check_budget(self, guarantee: Guarantee) -> None:
+        """Raise Exhausted if not even one release fits into the rest of the budget.
+
+        It never fits later, because the budget is fixed and what is spent only grows.
+
+        Args:
+            guarantee: the guarantee of the release.
+        """
+        with self._store.exclusive_access():
+            self._read_new_entries()
+            self._count_affordable(guarantee, 1)  # called because it raises
+
     def admit(self, table: AdmittedTable, unit: str | None = None) -> None:
         """Record that a table is about this population, so that its releases share the budget.
 
@@ -619,12 +632,8 @@ class Ledger:
         Lot(charge.guarantee, requested)  # called because it raises for an impossible number
         with self._append_transaction() as append:
             self._check_run(charge.relation, charge.data, charge.unit)
-            before = self._book.spent
-            size = self.population.allowance.max_lot_size(before, charge.guarantee, requested)
-            if not size:
-                reason = describe_refusal(self.population, before, charge.guarantee)
-                raise Exhausted(f"ledger={self.path}: {reason}")
-            spent = before.plus(Lot(charge.guarantee, size).cost)
+            size = self._count_affordable(charge.guarantee, requested)
+            spent = self._book.spent.plus(Lot(charge.guarantee, size).cost)
             entry = append("debit", {**charge.as_json(), "size": size}, spent)
         return self._book.debits[entry.number]
 
@@ -1155,6 +1164,25 @@ class Ledger:
                     meaning=meaning,
                 )
             )
+
+    def _count_affordable(self, guarantee: Guarantee, requested: int) -> int:
+        """Return for how many releases the rest of the budget suffices, at least 1.
+
+        The caller has read all entries.
+
+        Args:
+            guarantee: the guarantee of each release.
+            requested: the largest number that is returned.
+
+        Raises:
+            Exhausted: not even one release fits into the budget.
+        """
+        spent = self._book.spent
+        size = self.population.allowance.max_lot_size(spent, guarantee, requested)
+        if not size:
+            reason = describe_refusal(self.population, spent, guarantee)
+            raise Exhausted(f"ledger={self.path}: {reason}")
+        return size
 
     def _check_open(self, data: str) -> None:
         """Raise ConfigError if nothing more may be released from data after an erasure.

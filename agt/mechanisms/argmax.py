@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from scipy.special import ndtr
+import scipy  # whose parts load when they are first used
 
 from agt.data.arrays import block_slices
 from agt.errors import ConfigError
@@ -332,7 +332,7 @@ class GaussianArgmax(GaussianArgmaxSettings, _NoisyVotes):
         Args:
             distance: float64 of any shape, at least 0: the gaps |n1 - n0| between the vote counts.
         """
-        return ndtr(-self.mu / (2 * self.moves) * distance)
+        return scipy.special.ndtr(-self.mu / (2 * self.moves) * distance)
 
     @property
     def _sigma(self) -> float:
@@ -362,7 +362,7 @@ class GaussianArgmax(GaussianArgmaxSettings, _NoisyVotes):
             z: values at which the distribution function is evaluated.
             strictly: not read, because the noise is continuous: P(Z < z) = P(Z <= z).
         """
-        return ndtr(z / self._sigma)
+        return scipy.special.ndtr(z / self._sigma)
 
     @property
     def _noise_quadrature(self) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal, TypeVar
 
+import scipy  # whose parts load when they are first used
 from pydantic import ConfigDict, Field
-from scipy.special import betainc
 
 from agt import sentences
 from agt.errors import ConfigError
@@ -275,7 +275,7 @@ def _binomial_tail(trials: int, rate: float, successes: int) -> float:
         rate: the probability of success of each trial.
         successes: the least number of successes, from 1 to ``trials``.
     """
-    return float(betainc(successes, trials - successes + 1, rate))
+    return float(scipy.special.betainc(successes, trials - successes + 1, rate))
 
 
 def _gaussian_delta(eps: float, mu: float) -> float:

@@ -7,7 +7,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfinv, gammaln, ndtri_exp
+import scipy  # whose parts load when they are first used
 
 from agt.numeric import UNIT, UP, next_up
 
@@ -50,10 +50,10 @@ def single_mu(eps: float) -> float:
     if eps < 1:
         # Phi(x) = (1 + erf(x / sqrt 2)) / 2 gives x = sqrt(2) erfinv(tanh(eps / 2)), in which no
         # digit of a small eps is lost.
-        half_mu = math.sqrt(2) * float(erfinv(math.tanh(eps / 2)))
+        half_mu = math.sqrt(2) * float(scipy.special.erfinv(math.tanh(eps / 2)))
         return 2 * half_mu * (1 + UP)
     log_false_rate = _log_true_rate(eps) - eps  # log(1 / (1 + e^eps))
-    return -2 * float(ndtri_exp(log_false_rate)) * (1 + UP)
+    return -2 * float(scipy.special.ndtri_exp(log_false_rate)) * (1 + UP)
 
 
 @lru_cache(maxsize=8192)
@@ -98,7 +98,7 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
     log_true_rate = _log_true_rate(eps)
     log_false_rate = log_true_rate - eps  # of 1 / (1 + e^eps)
     j = np.arange(releases + 1)
-    log_factorial = gammaln(j + 1)
+    log_factorial = scipy.special.gammaln(j + 1)
     log_binomial = log_factorial[-1] - log_factorial - log_factorial[::-1]
     terms = log_binomial + j * log_false_rate + (releases - j) * log_true_rate  # log P(J = j)
     sums_from_above = np.logaddexp.accumulate(terms[::-1])[::-1]
@@ -112,8 +112,8 @@ def _tail_quantiles(eps: float, releases: int) -> tuple[np.ndarray, float]:
     roundings = 16 * (largest_part + 1) + 4 * releases * (largest_term + 1)
     # P(J >= j) and P(J < j) have the same quantile up to the sign. The smaller of the two is the
     # more exact one.
-    from_above = -ndtri_exp(np.minimum(log_above, 0))
-    from_below = ndtri_exp(np.minimum(log_below, 0))
+    from_above = -scipy.special.ndtri_exp(np.minimum(log_above, 0))
+    from_below = scipy.special.ndtri_exp(np.minimum(log_below, 0))
     quantiles = np.where(log_above < log_below, from_above, from_below)
     return quantiles, UNIT * roundings
 

@@ -34,7 +34,6 @@ from agt.mechanisms.weights_mechanism import (
 from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.numeric import COVER, Randomness, gaussian_mu, next_up, noisy, step_of
-from agt.relations import RELATIONS
 from agt.settings import schema
 from agt.training.erm_with_linear_term import (
     NORM_SLACK,
@@ -328,30 +327,16 @@ class ObjectivePerturbation(ObjectivePerturbationSettings, WeightsMechanism):
         classes, and for neighbours that differ by one record added or removed.
         """
         loss = head.trained.loss
-        relation = head.settings.relation
-        refused = f"mechanism={cls.name}"
-        head.settings.certificate.check_objective_perturbation(cls.name)
+        cls.check_training(head.settings.certificate, head.settings.relation)
         if loss.kind != "binary":
             raise ConfigError(
                 Message(
-                    "{refused}: the proof of this mechanism only covers two classes with a binary "
-                    "loss, but the loss is {kind}: train with two classes and "
+                    "mechanism={name}: the proof of this mechanism only covers two classes with a "
+                    "binary loss, but the loss is {kind}: train with two classes and "
                     "{config:training.loss}=binary_cross_entropy, or use "
                     "{config:mechanism=release_weights}",
-                    refused=refused,
+                    name=cls.name,
                     kind=loss.kind,
-                )
-            )
-        is_one_unit = RELATIONS[relation.name].is_one_unit_added_or_removed
-        if not is_one_unit or relation.unit_rows != 1:
-            raise ConfigError(
-                Message(
-                    "{refused}: the proof of this mechanism only covers relation=add_remove with "
-                    "unit_rows=1, but the run has relation={name} with unit_rows={unit_rows}: "
-                    "use {config:mechanism=release_weights}",
-                    refused=refused,
-                    name=relation.name,
-                    unit_rows=relation.unit_rows,
                 )
             )
         cls.training_rows(head)  # called because it raises if the records are not available

@@ -8,8 +8,8 @@ from which labels are drawn, add a rounding error.
 import math
 
 import numpy as np
+import scipy  # whose parts load when they are first used
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from agt.mechanism_settings import GaussianMarginSettings, RandomizedResponseSettings
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee, PureDP
@@ -155,7 +155,7 @@ class GaussianMargin(GaussianMarginSettings, Mechanism):
         Args:
             distance: float64 of any shape, at least 0: stable distances L.
         """
-        return ndtr(-self.mu * (distance + 0.5))
+        return scipy.special.ndtr(-self.mu * (distance + 0.5))
 
     def _requested_entry(self, distance: int) -> int:
         """Return 0, so that every table entry is the least that privacy allows."""

@@ -26,7 +26,7 @@ from agt.data.arrays import rows_in
 from agt.data.target import Target
 from agt.errors import ConfigError
 from agt.kernels.threads import run_jobs
-from agt.mechanism_settings import NoisyStatisticsSettings
+from agt.mechanism_settings import NoisyStatisticsSettings, check_sums_proved
 from agt.mechanisms.link import ReleasedSums, link_slope
 from agt.mechanisms.weights import GaussianWeights
 from agt.mechanisms.weights_mechanism import AccuracyMethod, ReleasedWeights
@@ -428,16 +428,7 @@ def sum_sensitivities(relation: RelationConfig) -> SumSensitivities:
     Raises:
         ConfigError: nothing is proved for the relation.
     """
-    if not RELATIONS[relation.name].sums_proved:
-        raise ConfigError(
-            Message(
-                "mechanism={name}: how much one person changes the sums is only proved under "
-                "relation=add_remove and substitute, not {relation_name}: train with one of "
-                "these, or use {config:mechanism=release_weights}",
-                name=NoisyStatistics.name,
-                relation_name=relation.name,
-            )
-        )
+    check_sums_proved(relation)
     # Lemma 2 of docs/proofs/statistics.md: an added or removed unit of r records moves each sum by
     # at most r. Lemma 3 of docs/proofs/statistics.md: a replaced unit moves G by at most r sqrt 2,
     # and M and S by at most 2 r.
@@ -464,7 +455,6 @@ class NoisyStatistics(NoisyStatisticsSettings, GaussianWeights):
         - Labels and probabilities that are computed from the weights spend no more budget.
     """
 
-    releases_numbers = True
     accuracy_method = AccuracyMethod("simulated", draws=8)
 
     @classmethod
@@ -473,7 +463,7 @@ class NoisyStatistics(NoisyStatisticsSettings, GaussianWeights):
 
         The records are those that the head was trained on.
         """
-        head.settings.certificate.check_statistics_perturbation(cls.name)
+        cls.check_training(head.settings.certificate, head.settings.relation)
         max_records = head.plan.n_max * head.plan.count
         if max_records > _MAX_RECORDS:
             raise ConfigError(
@@ -489,8 +479,6 @@ class NoisyStatistics(NoisyStatisticsSettings, GaussianWeights):
                     name=cls.name,
                 )
             )
-        # Called because it raises for relations without a proof.
-        sum_sensitivities(head.settings.relation)
         # Called because it raises if the records are not available.
         cls.training_rows(head, head.settings.relation.unit_rows)
 

@@ -30,11 +30,10 @@ from agt.mechanisms.composition import per_query
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.mechanism import GuaranteeKind, register
 from agt.mechanisms.output import Output
-from agt.messages import Message
 from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import Randomness
-from agt.release_settings import no_linear_head
+from agt.release_settings import no_linear_head, weights_for_classes
 from agt.settings import validate
 from agt.training.batches import check_unit_rows
 
@@ -111,13 +110,11 @@ class WeightsMechanism(WeightsSettings):
         reads_records: True: weights are solved again from the training records, so the linear head
             of an ensemble of votes can be released, too. False: a trained head's own weights
             are released.
-        releases_numbers: True: it also takes labels that are numbers.
         accuracy_method: how ``expectation`` computes the expected accuracy.
     """
 
     output: ClassVar[Output] = Output.WEIGHTS
     spends: ClassVar[GuaranteeKind]
-    releases_numbers: ClassVar[bool] = False
     accuracy_method: ClassVar[AccuracyMethod] = EXACT
 
     def __init_subclass__(cls) -> None:
@@ -134,13 +131,7 @@ class WeightsMechanism(WeightsSettings):
                 not take.
         """
         if model.problem.dataset.target.numeric is not None and not cls.releases_numbers:
-            raise ConfigError(
-                Message(
-                    "mechanism={name} releases weights for classes, but "
-                    "{config:dataset.target}=numeric: use mechanism=noisy_statistics",
-                    name=cls.name,
-                )
-            )
+            raise weights_for_classes(cls.name)
         # Weights that are solved from the records again may be those of a separate head that is
         # only for releases, which an ensemble of votes has. Others are the model's own.
         head = model.linear_head

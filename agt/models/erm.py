@@ -105,9 +105,3 @@ class ErmKind(ErmConfig, LinearKind):
             **movement_values(trained),
         )
         return constants_are_public, movement_is_bounded
-
-    def check_objective_perturbation(self, mechanism: str) -> None:
-        """Accept every mechanism that adds a random linear term to the loss; never raise.
-
-        The head is the minimiser of a strongly convex loss, as objective perturbation requires.
-        """

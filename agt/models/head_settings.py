@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from agt.errors import ConfigError, counted
 from agt.settings import NonNegativeInt, schema
 
 ActivationName = Literal["relu", "leaky_relu", "tanh", "sigmoid", "softplus", "gelu"]
@@ -95,3 +96,16 @@ class ConvSettings(HeadSettings):
     def linear(self) -> bool:
         """False: there are convolutions."""
         return False
+
+    def check_axes(self, axes: int) -> None:
+        """Raise ConfigError unless records are images.
+
+        Args:
+            axes: the number of axes of a record; an image has three.
+        """
+        if axes != 3:
+            raise ConfigError(
+                "model: convolutions need records that are images (channels, height, width), "
+                f"but a record has {counted(axes, 'axis', 'axes')}. Use a model without "
+                "convolutions"
+            )

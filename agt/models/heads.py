@@ -138,11 +138,7 @@ class ConvConfig(ConvSettings, HeadConfig):
         Raises:
             ConfigError: the records are no images of three axes, or too small for the windows.
         """
-        if len(shape) != 3:
-            raise ConfigError(
-                "model: convolutions need records that are images (channels, height, width), "
-                f"but a record has the shape {shape}. Use a model without convolutions"
-            )
+        self.check_axes(len(shape))
         windows = zip(
             self.channels, self.kernels, self.strides, self.paddings, self.pools, strict=True
         )

@@ -432,41 +432,6 @@ class CertificateKind(CertificateConfig):
         """
         return False
 
-    def check_statistics_perturbation(self, mechanism: str) -> None:
-        """Raise ConfigError unless noisy sufficient statistics determine the head of this kind.
-
-        A mechanism that adds noise to sums over the records, and solves the head's optimisation
-        problem from these, calls it first. By default it always raises; kinds that train such a
-        head override it and return None.
-
-        Args:
-            mechanism: the name of the mechanism, for the message.
-        """
-        raise ConfigError(
-            f"mechanism={mechanism} solves the training problem again with a random term, which "
-            f"certificate={self.name} does not support: train with certificate=erm"
-        )
-
-    def check_objective_perturbation(self, mechanism: str) -> None:
-        """Raise ConfigError unless the head of this kind minimises a strongly convex objective.
-
-        A mechanism of objective perturbation, which adds a random linear term to the objective
-        before minimising it, calls this method first. By default it always raises; kinds that train
-        such a head override it and return None.
-
-        Args:
-            mechanism: the name of the mechanism, for the message.
-        """
-        raise ConfigError(
-            Message(
-                "mechanism={mechanism} adds a random linear term to the loss, but "
-                "certificate={name} does not compute a minimiser that this term could change: "
-                "train with certificate=erm, or use {config:mechanism=release_weights}",
-                mechanism=mechanism,
-                name=self.name,
-            )
-        )
-
     def remove_records(
         self, model: "Model", erased: "Records", count: int
     ) -> "tuple[Model, Removal]":

@@ -452,17 +452,6 @@ class LinearKind(ClosedFormKind):
         head.check_constants(reader)
         return head
 
-    def check_statistics_perturbation(self, mechanism: str) -> None:
-        """Do nothing, which accepts every mechanism; the base class raises ConfigError.
-
-        Of a head without noise of its own, a release may solve the training problem again from sums
-        over the records to which noise was added. A kind of linear head that refuses this overrides
-        the method and raises ConfigError.
-
-        Args:
-            mechanism: the name of the mechanism; not read.
-        """
-
 
 def movement_values(trained: LinearTrained) -> dict[str, Value]:
     """Return two values of the fact that says how far one record moves a linear head.

@@ -70,6 +70,10 @@ class NumberHeadKind(ErmConfig, LinearKind):
         """Raise ConfigError for settings that no head of numbers takes; it needs no minimiser."""
         CertificateConfig.check_parts(self, parts)
 
+    def check_objective_perturbation(self, mechanism: str) -> None:
+        """Raise ConfigError, because the loss is squared error; arguments as the base class's."""
+        CertificateConfig.check_objective_perturbation(self, mechanism)
+
     def check_target(self, target: Target, settings: Settings) -> None:
         """Raise ConfigError unless labels are numbers."""
         _numbers_of(target)  # called because it raises if labels are classes

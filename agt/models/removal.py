@@ -546,17 +546,6 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
         model.check_constants(reader)
         return model
 
-    def check_statistics_perturbation(self, mechanism: str) -> None:
-        """Raise ConfigError: no mechanism may train this head from noisy sums, as it has own noise.
-
-        Args:
-            mechanism: the name of the mechanism, for the message.
-        """
-        raise ConfigError(
-            f"mechanism={mechanism} adds noise to weights, but certificate=removal already adds "
-            "noise to them: train with certificate=erm"
-        )
-
     def remove_records(
         self, model: Model, erased: Records, count: int
     ) -> tuple[RemovalModel, Removal]:

@@ -149,6 +149,15 @@ def encoder_not_run() -> ConfigError:
     )
 
 
+def not_one_linear_model() -> ConfigError:
+    """Return the refusal of settings that train a network, votes, or several models."""
+    return ConfigError(
+        "`agt tune` only compares single linear models, because it computes stable "
+        "distances and noise in closed form: give model=linear certificate=erm, and "
+        "leave out ensemble settings"
+    )
+
+
 def no_public_rows() -> ConfigError:
     """Return the refusal of data of which no training record is public."""
     return ConfigError(

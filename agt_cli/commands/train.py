@@ -45,7 +45,7 @@ from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import LOGISTIC_REGRESSION, PROMISED_GAP, scoring_of
 from agt_cli.report.sections_md import unmet_condition_lines
 from agt_cli.report.training_md import CHOICE_BY_RESULTS
-from agt_cli.report.unfinished import RESUME_KEY, open_unfinished
+from agt_cli.report.unfinished import RESUME_KEY, check_resume_setting, open_unfinished
 from agt_cli.runs.prepare import (
     Prepared,
     RunSettings,
@@ -461,16 +461,7 @@ def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool)
     folder = config.pop(RESUME_KEY, None)
     if folder is None:
         return None
-    if not isinstance(folder, str) or not folder:
-        raise ConfigError(
-            f"{RESUME_KEY}={folder}: this is not a folder: give the folder of a killed run, or "
-            f"leave {RESUME_KEY}=... out to start a new run"
-        )
-    if sweep:
-        raise ConfigError(
-            f"{RESUME_KEY}={folder}: only a single run can be resumed, but -m starts several "
-            "runs: leave out -m"
-        )
+    check_resume_setting(folder, sweep)
     run = open_unfinished(Path(folder))
     recorded = flatten_keys(run.config)
     typed = _typed_settings(config, overrides)

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256, shake_256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt.ledger.ledger import ledgers_in
 from agt.ledger.payer import ProtectedPeople
@@ -21,6 +20,9 @@ from agt.ledger.unit import Unit
 from agt_cli.process import write_line
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.hash_key import HashKey
+
+if TYPE_CHECKING:  # the people of a run are described without its data
+    from agt.data.dataset import Dataset
 
 EARLIER = "earlier_data"
 """The entry of env.json with the digests of the data before records were erased. A ledger that has
@@ -86,7 +88,7 @@ def columns_of(config: Mapping[str, Any]) -> str:
     return sha256(json.dumps(names).encode()).hexdigest() if names else ""
 
 
-def encrypt_unit_sample(loaded: Dataset, key: HashKey) -> str:
+def encrypt_unit_sample(loaded: "Dataset", key: HashKey) -> str:
     """Return ``sample_names`` of a training set's units, encrypted, in hexadecimal.
 
     Args:

@@ -7,9 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agt.data.dataset import Dataset
 from agt.errors import AgtError, ConfigError
 from agt.ledger.ledger import (
     SAME_IDS,
@@ -17,23 +16,27 @@ from agt.ledger.ledger import (
     Ledger,
     MatchingTable,
     find_matching_table,
+    ledgers_in,
 )
 from agt.ledger.ledger_list import find_ledgers_elsewhere, put_on_list
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
+from agt.mechanisms.guarantees import Guarantee
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, require_ledger
 from agt_cli.process import write_line
 from agt_cli.releasing.ledgers import people_of_run, say_skipped, second_head, unit_of
-from agt_cli.releasing.spent import free_answers
 from agt_cli.report.finished import Run
-from agt_cli.report.record import RunRecord
-from agt_cli.runs.prepare import RunSettings, data_files
+
+if TYPE_CHECKING:  # a ledger can be looked at without what trains
+    from agt.data.dataset import Dataset
+    from agt_cli.report.record import RunRecord
+    from agt_cli.runs.prepare import RunSettings
 
 
 @contextmanager
 def payer_of(
-    setting: object, people: ProtectedPeople, record: RunRecord, run: str = ""
+    setting: object, people: ProtectedPeople, record: "RunRecord", run: str = ""
 ) -> Iterator[NoPayer | LedgerPayer]:
     """Open the payer of releases about some data, and record the ledger's name in env.json.
 
@@ -84,8 +87,91 @@ def payer_of(
                 yield payer
             except Exhausted as error:
                 outputs = Path(str(record.config.get("output_dir") or "."))
-                answers = free_answers(outputs, ledger.population.name)
-                raise Exhausted(f"{error}. {answers}", error.result) from None
+                raise _with_free_answers(error, outputs, ledger) from None
+
+
+def check_payer(
+    setting: object, run: Run, outputs: Path, guarantee: Guarantee | None, mechanism: str | None
+) -> None:
+    """Raise what ``payer_of`` or the release would raise if a ledger cannot pay.
+
+    Ledgers are read as copies, which are neither locked nor compared with a head file. So what is
+    accepted here is not decided yet: ``payer_of`` opens the ledger and checks it again. A refusal
+    of a budget stays right whatever other processes do, because what is spent only grows.
+
+    Args:
+        setting: the setting ``ledger``; None: the environment's AGT_LEDGER is used, if it is set.
+        run: the training run that is released from. Its files are read without comparing hashes.
+        outputs: the folder of runs, in which weights that the ledger paid for are looked for.
+        guarantee: of each release, or a stronger one; None: it is not known, so the budget is not
+            checked.
+        mechanism: the name of a mechanism of labels, which the ledger repeats without payment;
+            None: something else is released.
+
+    Raises:
+        ConfigError: the ledger does not count these people, or none was named although one does.
+        Exhausted: not even one release fits into the rest of the budget.
+    """
+    name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
+    if name == NO_LEDGER:
+        return
+    try:
+        people = people_of_run(run)
+    except (ConfigError, KeyError, TypeError):
+        return  # whoever opens the run says what is wrong with its files
+    if name is None:
+        holding = ledgers_of(people, says_skipped=False).holding
+        if holding:
+            raise _ledger_not_named(people.table.name, holding)
+        return
+    try:
+        copy = Ledger.open(require_ledger(name), as_copy=True, seconds=0.0)
+    except AgtError:
+        return  # whoever opens the ledger to pay says what is wrong with it
+    with copy as ledger:
+        tables = ledger.book.tables
+        if any(data in tables for data in people.table.before):
+            return  # the present table is admitted when the ledger is opened to pay
+        ledger.check(people.relation, people.table.data, people.table.unit)
+        if guarantee is None:
+            return
+        try:
+            ledger.check_budget(guarantee)
+        except Exhausted as error:
+            if not _may_repeat_answers(ledger, run.digest, mechanism):
+                raise _with_free_answers(error, outputs, ledger) from None
+
+
+def _may_repeat_answers(ledger: Ledger, run: str, mechanism: str | None) -> bool:
+    """Return whether a ledger may have stored answers of a run and a mechanism.
+
+    It reads the whole chain. Where that fails, the answer is True: who opens the ledger to pay may
+    trust a checkpoint instead.
+
+    Args:
+        ledger: the ledger.
+        run: the digest of the run.
+        mechanism: the name of the mechanism; None: the ledger stores no answers of it.
+    """
+    try:
+        debits = ledger.history().values()
+    except AgtError:
+        return True
+    return any(debit.charge.run == run and debit.charge.mechanism == mechanism for debit in debits)
+
+
+def _with_free_answers(error: Exhausted, outputs: Path, ledger: Ledger) -> Exhausted:
+    """Return an error about a spent budget that says what answers without more budget.
+
+    Args:
+        error: the error.
+        outputs: the folder of runs.
+        ledger: the ledger whose budget is spent.
+    """
+    from agt_cli.releasing.spent import free_answers  # loads what writes records
+
+    answers = free_answers(outputs, ledger.population.name)
+    return Exhausted(f"{error}. {answers}", error.result)
 
 
 def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> ConfigError:
@@ -113,7 +199,9 @@ def _ledger_not_named(dataset: str, holding: Mapping[str, MatchingTable]) -> Con
     )
 
 
-def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any]) -> ProtectedPeople:
+def people_of(
+    loaded: "Dataset", settings: "RunSettings", config: Mapping[str, Any]
+) -> ProtectedPeople:
     """Return the table and the relation of a training run that releases its own noisy weights.
 
     Args:
@@ -121,6 +209,8 @@ def people_of(loaded: Dataset, settings: RunSettings, config: Mapping[str, Any])
         settings: the settings of the run.
         config: the configuration that the settings come from.
     """
+    from agt_cli.runs.prepare import data_files  # loads PyTorch
+
     files = data_files(settings.source)
     hashes = [file["sha256"] for file in files.values() if "sha256" in file]
     people = sample_names(loaded.train.units)
@@ -162,12 +252,17 @@ class FoundLedgers(NamedTuple):
     errors: list[AgtError]
 
 
-def ledgers_of(people: ProtectedPeople) -> FoundLedgers:
-    """Look for ledgers that have admitted a table, first in the working directory."""
+def ledgers_of(people: ProtectedPeople, says_skipped: bool = True) -> FoundLedgers:
+    """Look for ledgers that have admitted a table, first in the working directory.
+
+    Args:
+        people: the table.
+        says_skipped: whether files of other programs are named on stderr.
+    """
     holding: dict[str, MatchingTable] = {}
     errors: list[AgtError] = []
     try:
-        paths = say_skipped(Path(FOLDER))
+        paths = (say_skipped if says_skipped else ledgers_in)(Path(FOLDER))
     except AgtError as error:
         return FoundLedgers({}, [error])
     for path in paths:

@@ -30,6 +30,8 @@ from agt_cli import SWEEP_SUFFIX
 
 LOCK_FILE = "lock"  # in a run's folder; its process holds this lock while it lives
 
+SOURCE_FILE = "source.json"  # what describes the data of a training without any record
+
 SPENT_FILE = "spent.json"  # the budget of a release, written before anything is drawn
 
 CHECKPOINTS = "checkpoint"  # the folder of an unfinished training's state

@@ -11,6 +11,25 @@ RESUME_KEY = "resume"
 NO_LOCK_FILE = "there is no lock file, so agt cannot tell whether the run's process still exists"
 
 
+def check_resume_setting(value: object, sweep: bool) -> None:
+    """Raise ConfigError unless the setting ``resume`` can name a run.
+
+    Args:
+        value: of the setting.
+        sweep: True: the command line starts several runs.
+    """
+    if not isinstance(value, str) or not value:
+        raise ConfigError(
+            f"{RESUME_KEY}={value}: this is not a folder: give the folder of a killed run, or "
+            f"leave {RESUME_KEY}=... out to start a new run"
+        )
+    if sweep:
+        raise ConfigError(
+            f"{RESUME_KEY}={value}: only a single run can be resumed, but -m starts several "
+            "runs: leave out -m"
+        )
+
+
 def check_resumed_folder(folder: Path) -> None:
     """Raise ConfigError unless a folder exists and is that of a run."""
     if not folder.is_dir():

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from agt.data.column_reader import ColumnReader
 from agt.data.files import open_columns
-from agt.data.header import no_such_column
+from agt.data.header import no_rows, no_such_column
 from agt.data.labelled import REPEATED_SHARE
 from agt.data.suffixes import is_delimited
 from agt.data.target import ClassTarget
@@ -31,6 +31,7 @@ from agt_cli.runs.label_column import LabelFacts, label_candidates
 from agt_cli.runs.label_predictors import with_predicted_shares
 from agt_cli.runs.sniffing import guess_csv_format
 from agt_cli.runs.table_warnings import encoding_warnings, table_warnings
+from agt_cli.table_columns import check_drop
 
 _COLUMNS_COMPARED_FIRST = 3  # of equal rows
 
@@ -204,13 +205,8 @@ def _described_names(
     for setting, name in named:
         if name is not None and name not in reader.names:
             raise DataError(no_such_column(reader.path, name, setting, reader.names))
-    names = [name for name in reader.names if name not in drop]
-    if not names:
-        raise ConfigError(
-            f"drop names every column of {reader.path}: leave out the label and at least one "
-            "feature"
-        )
-    return names
+    check_drop(reader.path, drop, reader.names, (label, id))
+    return [name for name in reader.names if name not in drop]
 
 
 def _read_table(
@@ -239,7 +235,7 @@ def _read_table(
         if header is None:
             check_header_of_words(reader.path, values)
     if not row_count(values):
-        raise DataError(f"{reader.path}: the file has no rows: give a file with at least one row")
+        raise no_rows(reader.path)
     return _Table.describe(reader, options, values)
 
 

@@ -59,7 +59,7 @@ from agt_cli.networks import check_network, error_message, missing_settings
 from agt_cli.process import current_team
 from agt_cli.releasing.ledgers import PEOPLE, encrypt_unit_sample
 from agt_cli.report.console import Console
-from agt_cli.report.finished import Run
+from agt_cli.report.finished import SOURCE_FILE, Run
 from agt_cli.report.number_quality import evaluate_numbers
 from agt_cli.report.quality import ModelQuality
 from agt_cli.report.quality_md import ModelAnswers, evaluate_answers, write_quality
@@ -438,9 +438,6 @@ def _progress_label(settings: Settings) -> tuple[str, str]:
     highest = ks[-1]
     count = len(ks)
     return f"training for k = {lowest}..{highest} ({count} values of k)", "step"
-
-
-SOURCE_FILE = "source.json"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from agt.models.features import FeatureMap
 from agt.models.linear import LinearModel
 from agt.numeric import logits_of
 from agt.problem import Problem, Settings
-from agt_cli.command_settings.tune import TuningObjective
+from agt_cli.command_settings.tune import TuningObjective, not_one_linear_model
 
 SCORES: tuple[TuningObjective, ...] = ("accuracy", "certified", "expected")
 _FOLDS_KEY = "folds"  # public key of the hash that assigns units to folds
@@ -128,11 +128,7 @@ def untrained_linear_model(problem: Problem, features: FeatureMap | None = None)
     if problem.settings.ensemble.members == 1:
         head = problem.settings.certificate.untrained_head(problem, features)
     if head is None:
-        raise ConfigError(
-            "`agt tune` only compares single linear models, because it computes stable "
-            "distances and noise in closed form: give model=linear certificate=erm, and "
-            "leave out ensemble settings"
-        )
+        raise not_one_linear_model()
     return head
 
 

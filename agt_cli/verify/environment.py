@@ -11,7 +11,7 @@ from typing import Any
 from agt import __version__, sentences
 from agt.store.reading import Broken
 from agt_cli.ledger_files import NO_LEDGER
-from agt_cli.runs.prepare import SOURCE_FILE
+from agt_cli.report.finished import SOURCE_FILE
 from agt_cli.verify.comparison import check_match, rendered_alike
 from agt_cli.verify.folders import Record
 

@@ -26,7 +26,8 @@ from agt.settings import plain_of
 from agt.store.json_text import as_json
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt.targets import is_own_code
-from agt_cli.runs.prepare import SOURCE_FILE, encoder_settings
+from agt_cli.report.finished import SOURCE_FILE
+from agt_cli.runs.prepare import encoder_settings
 from agt_cli.verify.comparison import check_match, rendered_alike
 from agt_cli.verify.folders import Record
 from agt_cli.verify.pages import CLAIM_FILE

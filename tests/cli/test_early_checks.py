@@ -57,6 +57,19 @@ MISTAKES = (
     ["train", "training.learning_rate=0.1"],
     ["train", "données=digits"],
     ["train", "--epochs", "5"],
+    ["train", "dataset=blobs", "model=conv"],
+    ["train", "compute.kernel=cpu", "compute.device=cuda"],
+    ["train", "-m", "resume="],
+    ["train", "-m", "resume=r,r"],
+    ["tune", "dataset=digits", "tune.public=test", "model.hidden=[16]", "tune.name=new"],
+    ["start", "header_only.csv"],
+    ["start", "t.csv", "drop=[x,y]"],
+    ["data", "inspect", "t.csv", "drop=[x]", "label=y"],
+    ["certify", "run=of_table", "inputs=no_row.csv"],
+    ["predict", "run=three", "mechanism=gaussian_margin", "mechanism.mu=1"],
+    ["predict", "run=unmet", "mechanism=objective_perturbation", "total.eps=1", "total.delta=0.1"],
+    ["predict", "run=prices", "mechanism=certified_quantile", "mechanism.eps=1"],
+    ["predict", "run=prices", "mechanism=release_weights", "mechanism.mu=1"],
     ["tune", "tune.folds=1"],
     ["measure", "total.eps=-1"],
     ["measure", "total.eps=1"],
@@ -196,6 +209,7 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
         "dataset": {"data_dir": "data"},
         "certificate": {"name": "box"},
         "ensemble": {"members": 1},
+        "relation": {"name": "add_remove"},
     }
     (run / "config.yaml").write_text(json.dumps(settings))
     certified = tmp_path / "c"
@@ -208,6 +222,18 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     table["_target_"] = "agt.data.table.Table"
     (of_table / "config.yaml").write_text(json.dumps({**settings, "dataset": table}))
     write_unmet_run(tmp_path / "unmet")
+    three = tmp_path / "three"
+    three.mkdir()
+    (three / "status.json").write_text(json.dumps(status))
+    (three / "config.yaml").write_text(json.dumps(settings))
+    (three / "source.json").write_text(json.dumps({"names": ["a", "b", "c"]}))
+    prices = tmp_path / "prices"
+    prices.mkdir()
+    (prices / "status.json").write_text(json.dumps(status))
+    numbers = {"_target_": "agt.data.table.Table", "range": [0, 50]}
+    (prices / "config.yaml").write_text(json.dumps({**settings, "dataset": numbers}))
+    (tmp_path / "header_only.csv").write_text("x,y\n")
+    (tmp_path / "no_row.csv").write_text("x,c\n")
     (tmp_path / "empty").mkdir()
     (tmp_path / "people.ledger").write_bytes(b"")
     tuned = tmp_path / "conf" / "experiment"

@@ -36,12 +36,12 @@ ROOMS = (
     ),
     ("agt.setting_mistakes",),
     ("agt.settings", "agt.documents", "agt.release_settings", "agt.provenance"),
-    ("agt.mechanism_settings",),
     ("agt.data", "agt.bounds"),
     ("agt.kernels", "agt.distributed"),
     ("agt.relations",),
     ("agt.training",),
     ("agt.certificates",),
+    ("agt.mechanism_settings",),
     (
         "agt.unlearning.sentences",
         "agt.unlearning.promise",
@@ -80,7 +80,8 @@ ROOMS = (
     ("agt_cli.table_settings", "agt_cli.training_checks"),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
-        *("agt_cli.choices", "agt_cli.checks", "agt_cli.team", "agt_cli.worker"),
+        *("agt_cli.choices", "agt_cli.checks", "agt_cli.recorded_facts", "agt_cli.team"),
+        "agt_cli.worker",
     ),
     ("agt_cli.start",),
     ("agt_cli.commands",),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from agt.data import images
+from agt.data import medmnist_files
 from agt.data.blobs import Blobs
 from agt.data.ids import uniform
 from agt.data.images import Digits, MedMnist, Mnist
@@ -126,7 +126,7 @@ def pretend(
         "label": OCT_LABELS,
     }
     info = {"octmnist": facts, "chestmnist": {**facts, "task": "multi-label, binary-class"}}
-    monkeypatch.setattr("agt.data.images.all_info", lambda: info)
+    monkeypatch.setattr("agt.data.medmnist_files.all_info", lambda: info)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = (images.all_info() or {}).get("octmnist")
+    known = (medmnist_files.all_info() or {}).get("octmnist")
     assert known is None or known["label"] == OCT_LABELS
     package = tmp_path / "medmnist"
     package.mkdir()
@@ -154,9 +154,9 @@ def test_info_of_a_package_without_info(tmp_path: Path, monkeypatch: pytest.Monk
     (package / "info.py").write_text("OTHER = 1")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(DataError, match=r"medmnist/info\.py"):
-        images.all_info()
+        medmnist_files.all_info()
     (package / "info.py").write_text("INFO = {'a': {'task': 'binary'}}")
-    assert images.all_info() == {"a": {"task": "binary"}}
+    assert medmnist_files.all_info() == {"a": {"task": "binary"}}
 
 
 def test_local_file_needs_no_package(

@@ -82,7 +82,7 @@ def test_a_private_copy_that_goes_never_takes_a_test_record_with_it(
 def test_medmnist_copies_are_all_public_or_all_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agt.data.images.all_info", lambda: None)
+    monkeypatch.setattr("agt.data.medmnist_files.all_info", lambda: None)
     images = np.random.default_rng(0).integers(0, 256, (90, 28, 28), dtype=np.uint8)
     images[60:] = images[30:60]  # each of the last two thirds twice, all of them class 1
     labels = np.repeat([0, 1, 1], 30)[:, None]
@@ -120,7 +120,7 @@ def test_medmnist_classes_found_in_the_data_are_not_public(
         np.savez(tmp_path / "m.npz", **splits)
         return MedMnist(name="octmnist", path=tmp_path / "m.npz", **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("agt.data.images.all_info", lambda: None)
+    monkeypatch.setattr("agt.data.medmnist_files.all_info", lambda: None)
     for settings in ({}, {"positive": (1,)}):
         dataset = source([0, 1], **settings).load()
         assert dataset.classes != source([0, 1, 2], **settings).load().classes
@@ -139,7 +139,7 @@ def test_medmnist_classes_found_in_the_data_are_not_public(
             "label": {"0": "a", "1": "b", "2": "c"},
         }
     }
-    monkeypatch.setattr("agt.data.images.all_info", lambda: published)
+    monkeypatch.setattr("agt.data.medmnist_files.all_info", lambda: published)
     listed = source([0, 1]).load()
     assert (listed.classes, listed.preprocessing.held) == (("a", "b", "c"), True)
     with pytest.raises(DataError, match=r"m\.npz: .*\b3\b"):
