@@ -61,8 +61,9 @@ def check_quality(record: Record, trained: Record | None) -> str | None:
             return None
         raise Broken(f"{QUALITY} is missing, but agt {record.command} writes this table")
     content = BytesIO(record.read(QUALITY, MAX_TEXT_BYTES))
-    # A class may be called "NA".
-    table = pd.read_csv(content, keep_default_na=False, na_values=[""])
+    # A class may be called "NA", or "1".
+    names = dict.fromkeys(("column", "value", "class", "answers"), str)
+    table = pd.read_csv(content, keep_default_na=False, na_values=[""], dtype=names)
     rows = cast(Rows, table.astype(object).where(table.notna(), None).to_dict("records"))
     numbers = "answers" in table
     metrics = metrics_of_errors(rows) if numbers else metrics_of_rates(rows)

@@ -437,6 +437,32 @@ def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(
     assert "model" in problems(agt("verify", "run", "--json", "-q"))
 
 
+def test_accuracies_of_classes_that_are_numbers_and_of_subgroups_verify(
+    tmp_path: Path, agt: Agt
+) -> None:
+    n = 120
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 3
+    columns = {"x": labels + rng.normal(size=n), "g": np.arange(n) // 60, "y": labels}
+    pd.DataFrame(columns).to_csv("t.csv", index=False)
+    table = (
+        "dataset=table",
+        "dataset.path=t.csv",
+        "dataset.data_dir=.",
+        "dataset.label=y",
+        "dataset.id=null",
+        "dataset.declared_size=90",
+        "+dataset.numeric={x: [-3, 5]}",
+        "dataset.subgroups=[g]",
+        "dataset.classes=['0', '1', '2']",
+    )
+    head = ("model=linear", "certificate=stability", PUBLIC)
+    agt("train", *table, *head, "hydra.run.dir=run", "-q").ended(0)
+    agt("certify", "run=run", "hydra.run.dir=certified", "-q").ended(0)
+    assert (pd.read_csv("certified/tables/quality.csv")["column"] == "g").any()
+    agt("verify", "certified", "-q").ended(0)
+
+
 def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(
     outputs: Path, made: Path, agt: Agt
 ) -> None:
