@@ -386,11 +386,6 @@ def _check_setting(command: str, word: str) -> None:
         )
     if key in RANGE_KEYS or f"{key}.".startswith("dataset.numeric."):
         check_no_ambiguous_points(key, value)
-    if key == "dataset" and config_files.user_conf() is not None:
-        # Imported only for a data set, because it loads YAML.
-        from agt.data.written_ranges import check_unquoted_points
-
-        check_unquoted_points(Path("conf", "dataset", f"{value}.yaml"))
     if key == "hydra/sweeper":
         raise ConfigError(
             f"{word}: agt has its own sweeper and supports no other: leave this setting out"

@@ -4,7 +4,7 @@ Nothing here imports torch, Hydra or a task.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -135,6 +135,46 @@ def options_of_group(group: str) -> dict[str, str]:
         for path in (folder / group).glob("*.yaml") if folder else ():
             texts[path.stem] = path.read_text(encoding="utf-8", errors="replace")
     return dict(sorted({**texts, **packed_groups().get(group, {})}.items()))
+
+
+def files_in_use(folders: Sequence[Path], chosen: Sequence[tuple[str, str]]) -> list[Path]:
+    """Return the user's files that a composed configuration was made from.
+
+    These are the files of the chosen options, and those that their defaults lists name.
+
+    Args:
+        folders: the user's folders of configuration files.
+        chosen: (group, option); the group of a primary file is empty.
+    """
+    found: list[Path] = []
+    remaining = list(chosen)
+    while remaining:
+        group, option = remaining.pop()
+        for folder in folders:
+            path = folder / group / f"{option}.yaml"
+            if path.is_file() and path not in found:
+                found.append(path)
+                remaining += _named_in_defaults(path, group)
+    return found
+
+
+def _named_in_defaults(path: Path, group: str) -> Iterator[tuple[str, str]]:
+    """Yield (group, option) for each entry of a file's defaults list.
+
+    Args:
+        path: the file. One that is no mapping in YAML names nothing.
+        group: the group of the file.
+    """
+    import yaml  # type: ignore[import-untyped]  # loaded only for files of the user's
+
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for entry in content.get("defaults") or () if isinstance(content, dict) else ():
+        named = entry if isinstance(entry, dict) else {"": entry}
+        for key, options in named.items():
+            subgroup = str(key).split("@")[0].split(" ")[-1]
+            for option in options if isinstance(options, list) else [options]:
+                full_name = Path("/", group, subgroup, str(option).split("@")[0])
+                yield full_name.parent.as_posix().lstrip("/"), full_name.name
 
 
 def experiments_without_package(overrides: Sequence[str]) -> list[Path]:

@@ -27,6 +27,7 @@ from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSou
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
+from agt.data.written_ranges import check_unquoted_points
 from agt.errors import ConfigError, nearest
 from agt.store.manifest import read_digest
 from agt_cli import config_files, usage
@@ -246,7 +247,8 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
     Raises:
         HydraException, OmegaConfBaseException, YAMLError: an override or a file is wrong
             (``errors.explain``).
-        ConfigError: an experiment file of the user's does not say that its settings are global.
+        ConfigError: an experiment file of the user's does not say that its settings are global, or
+            a range in a file of the user's has a point that may separate thousands.
     """
     for path in config_files.experiments_without_package(overrides):
         raise ConfigError(
@@ -255,9 +257,32 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
         )
     with initialized_hydra():
         config = compose(config_name, list(overrides), return_hydra_config=True)
+    _check_written_ranges(config_name, config)
     # Interpolations ${hydra:...} in a user's own files are resolved with this configuration.
     HydraConfig.instance().set_config(config)
     return config
+
+
+def _check_written_ranges(config_name: str, config: DictConfig) -> None:
+    """Raise ConfigError if YAML reads a range of the user's own files as other numbers than meant.
+
+    Args:
+        config_name: the primary configuration.
+        config: composed, with the node ``hydra``.
+    """
+    own_folder = config_files.user_conf()
+    folders = [] if own_folder is None else [own_folder]
+    for entry in config.hydra.searchpath:
+        if str(entry).startswith("file://"):
+            folders.append(Path(str(entry).removeprefix("file://")))
+    dataset = config.get("dataset")
+    if not folders or not isinstance(dataset, DictConfig):
+        return
+    settings = cast(dict[str, Any], OmegaConf.to_container(dataset, resolve=False))
+    options = [("", config_name), *config.hydra.runtime.choices.items()]
+    chosen = [(str(group), str(option)) for group, option in options]
+    for path in config_files.files_in_use(folders, chosen):
+        check_unquoted_points(path, settings)
 
 
 def print_configuration(options: Namespace) -> None:

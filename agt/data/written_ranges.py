@@ -38,24 +38,36 @@ def read_written_ranges(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return read
 
 
-def check_unquoted_points(path: Path) -> None:
+def check_unquoted_points(path: Path, settings: Mapping[str, Any] | None = None) -> None:
     """Raise ConfigError if YAML reads a range of a dataset file as other numbers than were meant.
 
     That is a number without quotes such as 30.000, of a column in which points separate thousands.
     A file that ``agt measure`` wrote is not checked, nor one that is no mapping in YAML, because
     whoever reads it says what is wrong with it.
+
+    Args:
+        path: the file; its entry ``dataset`` is read as well, if it has one.
+        settings: of the table, which say how its numbers are written; a range of the file that
+            they replace is not checked. None: those of the file itself.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        settings = yaml.safe_load(text)
+        in_file = yaml.safe_load(text)
         root = yaml.compose(text, yaml.SafeLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return
-    if not isinstance(settings, Mapping) or "measurement" in settings:
+    if not isinstance(in_file, Mapping) or "measurement" in in_file:
         return
-    for column, end in _written_ends(root, settings.get("label")):
+    if settings is None:
+        settings = in_file
+    label = settings.get("label")
+    in_use = {str(column): ends for column, ends in (settings.get("numeric") or {}).items()}
+    in_use[str(label)] = settings.get("range") or in_use.get(str(label))
+    for column, end in _written_ends(root, label):
         is_doubtful = end.style is None and _POINT_BEFORE_THREE_DIGITS.fullmatch(end.value)
         if not is_doubtful or _separators(settings, column)[1] != ".":
+            continue
+        if float(end.value) not in (in_use.get(str(column)) or ()):
             continue
         line = text.splitlines()[end.start_mark.line].partition(" #")[0].strip()
         digits = end.value.replace(".", "")
@@ -81,6 +93,8 @@ def _written_ends(root: Any, label: object) -> Iterator[tuple[object, Any]]:
             for column, limits in node.value:
                 if isinstance(limits, yaml.SequenceNode):
                     yield from ((column.value, end) for end in limits.value)
+        if key.value == "dataset" and isinstance(node, yaml.MappingNode):
+            yield from _written_ends(node, label)
 
 
 def _separators(settings: Mapping[str, Any], column: object) -> tuple[str, str]:

@@ -49,6 +49,7 @@ SOLVER_SHARE = 0.01
 # The norm of d standard normal numbers exceeds sqrt d plus this with a probability of at most
 # e^-72.
 _FAR_DEVIATIONS = 12.0
+MAX_STRENGTH = 1e100  # whose square is finite
 
 # (the means [n, 1] of n logits, a function from eps and delta to their standard deviations [n])
 LogitDistribution = tuple[np.ndarray, Callable[[float, float], np.ndarray]]
@@ -78,12 +79,25 @@ class ProblemConstants:
             head: a trained linear head.
             weight_decay: lambda of the release, whose strength is lambda times the public
                 normaliser; None: the head's own.
+
+        Raises:
+            ConfigError: the strength is so large that the solver's sums could overflow.
         """
         trained = head.trained
         if weight_decay is None:
             weight_decay = trained.training.weight_decay
+        strength = weight_decay * trained.plan.normalizer
+        if not strength <= MAX_STRENGTH:
+            raise ConfigError(
+                Message(
+                    "{config:mechanism.weight_decay}={given:g} is too large to compute with: give "
+                    "at most {most:g}",
+                    given=weight_decay,
+                    most=MAX_STRENGTH / trained.plan.normalizer,
+                )
+            )
         return cls(
-            strength=weight_decay * trained.plan.normalizer,
+            strength=strength,
             clamp=trained.loss.derivative_bound,
             records=trained.plan.n_max,
             width=trained.weight.shape[1],

@@ -216,6 +216,9 @@ def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
     Args:
         setting: the public settings of the run. n_max bounds the number of records.
         tolerance: the gradient norm to reach, above 0.
+
+    Raises:
+        ConfigError: the number is not finite.
     """
     # Lemma 4 of docs/proofs/minimiser.md: 1 + ceil(sqrt(L / lambda) ln(2 L G / tolerance^2)) steps
     # suffice, with L the smoothness of F, and G at least F(0) - F(theta*) plus the regulariser at
@@ -228,7 +231,19 @@ def iterations_to_tolerance(setting: LinearSetting, tolerance: float) -> int:
     # At the minimiser the regulariser is at most (C n_max / B)^2 / (2 weight_decay).
     regulariser_gap = (records_share * loss.derivative_bound) ** 2 / (2 * strength)
     value_gap = loss_at_zero + regulariser_gap
-    return sufficient_iterations(smoothness, strength, value_gap, tolerance)
+    try:
+        return sufficient_iterations(smoothness, strength, value_gap, tolerance)
+    except (OverflowError, ZeroDivisionError):  # a denormal setting
+        raise ConfigError(
+            Message(
+                "{config:training.weight_decay}={strength:g} with "
+                "{config:certificate.tolerance}={tolerance:g}: no finite number of iterations "
+                "reaches this tolerance: give a larger {config:training.weight_decay}, such as "
+                "0.001",
+                strength=strength,
+                tolerance=tolerance,
+            )
+        ) from None
 
 
 def norm_per_problem(loss: LinearLoss, value: Tensor) -> float:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agt.errors import ConfigError
+from agt.messages import Message
 from agt.settings import MAX_BATCHES, TrainingConfig, default_n_max
 from agt.training.sensitivity import LinearLoss
 
@@ -97,7 +99,7 @@ def resolve_sgd(
     smoothness = LinearLoss.from_settings(training, classes).smoothness
     # Lemma 2 of docs/proofs/strength.md: with rates of this sum one record changes the weights by
     # at most C / Lambda, as for a minimiser.
-    rate_sum = records / strength
+    rate_sum = records / strength if strength > 0 else math.inf
     numbers = _sgd_numbers(training, smoothness, rate_sum, records, count)
     return with_numbers(training, numbers)
 
@@ -184,6 +186,9 @@ def _sgd_numbers(
     Returns:
         "weight_decay", "lr", "epochs" and "batch.count" -> number. The caller takes those that
         ``by_recipe`` lists.
+
+    Raises:
+        ConfigError: the number of epochs is not finite.
     """
     normalizer = training.batch.normalizer
     if normalizer is None:
@@ -198,7 +203,19 @@ def _sgd_numbers(
     epochs = training.epochs
     if "epochs" in training.by_recipe:
         largest_usable_rate = max_rate if "lr" in training.by_recipe else training.lr
-        epochs = max(1, math.ceil(rate_sum / (largest_usable_rate * count)))
+        rates_of_an_epoch = largest_usable_rate * count
+        exact_epochs = rate_sum / rates_of_an_epoch if rates_of_an_epoch > 0 else math.inf
+        if not math.isfinite(exact_epochs):
+            raise ConfigError(
+                Message(
+                    "{config:training.caution}={caution:g} with learning rates of at most "
+                    "{rate:g} needs more epochs than can be counted: give a larger "
+                    "{config:training.caution} or {config:training.lr}",
+                    caution=training.caution,
+                    rate=largest_usable_rate,
+                )
+            )
+        epochs = max(1, math.ceil(exact_epochs))
         # The epochs were rounded up, so a smaller rate reaches the sum.
         rate = min(max_rate, rate_sum / (epochs * count))
     return {"weight_decay": 0.0, "lr": rate, "epochs": epochs, "batch.count": count}

@@ -31,7 +31,7 @@ from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 
 # notes that are shown for the item at PATH, but not for the items that it depends on
-NOTES_OF_ITEM_ONLY = ("digest", "code")
+NOTES_OF_ITEM_ONLY = ("digest", "code", "metrics")
 CHECK_COLUMNS = ("check", "state", "what was found")
 CONDITION_COLUMNS = ("", "condition", "state", "why")
 PROBLEMS_REMEDY = (

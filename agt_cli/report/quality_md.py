@@ -56,7 +56,7 @@ def evaluate_answers(
     if margins is None:
         margins = model.margins(queries.features)
     end = grid_end(model.problem.settings)
-    ks = _share_ks(model.problem.settings, end)
+    ks = share_ks(model.problem.settings, end)
     counts = answers.certified_counts
     rounding_warning = counts and counts.rounding_warning
     distance_warning = counts and counts.distance_warning
@@ -83,7 +83,7 @@ def grid_end(settings: Settings) -> int | None:
     return settings.kgrid.ks[-1]
 
 
-def _share_ks(settings: Settings, end: int | None) -> tuple[int, ...]:
+def share_ks(settings: Settings, end: int | None) -> tuple[int, ...]:
     """Return at which k certified shares are shown.
 
     These are round ones. Where a grid bounds what is known, they are those of its k that are

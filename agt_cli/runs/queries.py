@@ -57,6 +57,17 @@ NOT_READ = (
 )
 
 
+def describe_queries(inputs: Path | None) -> str:
+    """Return a clause that says which queries they are, without the folder of a file.
+
+    Args:
+        inputs: the file of queries, or "-" for standard input; None: the test records.
+    """
+    if inputs == STANDARD_INPUT:
+        return "queries from standard input"
+    return "test records" if inputs is None else f"queries of {inputs.name}"
+
+
 @dataclass(frozen=True)
 class TrainedRun:
     """A finished training run and a file of queries, before any data are read.
@@ -96,9 +107,7 @@ class TrainedRun:
     @property
     def queries_description(self) -> str:
         """A clause that says which queries they are, without the folder of a file, for reports."""
-        if self.inputs == STANDARD_INPUT:
-            return "queries from standard input"
-        return "test records" if self.inputs is None else f"queries of {self.inputs.name}"
+        return describe_queries(self.inputs)
 
     def open(self, record: RunRecord, console: Console, with_records: bool = False) -> "OpenedRun":
         """Load the model and the queries, and record which they are.

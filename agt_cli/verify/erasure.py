@@ -20,7 +20,6 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
-from agt import __version__
 from agt.errors import AgtError, counted
 from agt.facts import Standing
 from agt.models.kind import CertificateKind, RemovalBounds
@@ -37,7 +36,7 @@ from agt_cli.unlearn.account_md import account_lines
 from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
 from agt_cli.unlearn.hash_key import KEY_FILE, HashKey, as_words
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
-from agt_cli.unlearn.methods import METHODS
+from agt_cli.unlearn.methods import METHODS, removal_metrics
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index
 from agt_cli.verify.comparison import check_match
 from agt_cli.verify.folders import Record, check_version
@@ -114,13 +113,8 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
 
 
 def _check_numbers(record: Record, account: ErasureReport) -> None:
-    """Raise Broken unless metrics.json has the account's numbers, as far as it has them."""
-    removal = account.removal
-    numbers = {"removed": removal.records, **removal.facts}
-    if removal.budget:
-        numbers |= {"budget_spent": removal.budget.spent, "budget": removal.budget.total}
-    recorded = {name: number for name, number in numbers.items() if name in record.metrics}
-    record.check_metrics(ACCOUNT_FILE, **recorded)
+    """Raise Broken unless metrics.json has the account's numbers."""
+    record.check_metrics(ACCOUNT_FILE, **removal_metrics(account.removal))
 
 
 def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) -> str:
@@ -151,8 +145,8 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     entry = log.entries[state.entry - 1]
     _check_kind_and_count(account, log, entry)
     derived = _derive_report(account, log, run)
-    if account.agt != __version__:  # it may list other limits of an account
-        derived = replace(derived, agt=account.agt, outside=account.outside)
+    # Every version that wrote this form lists the same limits of an account.
+    derived = replace(derived, agt=account.agt)
     check_match(ACCOUNT_FILE, plain_of(account), "the run's request log", plain_of(derived))
     record.findings.unchecked(
         "earlier, sweep, abstained",

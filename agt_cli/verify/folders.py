@@ -54,8 +54,8 @@ from agt_cli.verify.comparison import check_match, first_difference, mismatch
 BESIDE = (KEY_FILE, ABSTAINED_FILE.as_posix())
 TEMPORARY_FILES = (LOCK_FILE, STATE_LOCK)
 TEMPORARY_FOLDERS = (f"{CHECKPOINTS}/", f"{NEXT_STATE_FOLDER}/", f"{COMMIT_FOLDER}/")
-# metrics of conditions that records of versions up to 0.10 do not have
 COUNTS_SINCE_0_11 = {"conditions_proved", "conditions_not_met"}
+"""Metrics of conditions that records of versions up to 0.10 do not have."""
 # of a folder
 MAX_ENTRIES = 100_000
 MAX_FOLDER_DEPTH = 12
@@ -145,9 +145,11 @@ class Record(Run):
 
     Attributes:
         findings: the results of all checks of this folder.
+        compared: the entries of metrics.json that were compared so far.
     """
 
     findings: Findings = field(default_factory=Findings)
+    compared: set[str] = field(default_factory=set)
 
     @classmethod
     def bind(
@@ -321,8 +323,11 @@ class Record(Run):
             if difference:
                 raise mismatch("a condition", "its facts in conditions.json", difference)
             counts = condition_counts(conditions)
-            for name in COUNTS_SINCE_0_11 - self.metrics.keys():
-                del counts[name]  # the record is older than these
+            not_stated = COUNTS_SINCE_0_11 - self.metrics.keys()
+            if not_stated and self.is_older_than(0, 11):
+                for name in not_stated:
+                    del counts[name]
+                self.note_not_stated("metrics.json", not_stated)
             self.check_metrics("conditions.json", **counts)
             statuses = condition_counts_sentence(conditions)
             self.findings.ok(
@@ -439,6 +444,45 @@ class Record(Run):
                 "recorded revision does not identify this code",
             )
 
+    def is_older_than(self, major: int, minor: int) -> bool:
+        """Return whether env.json names a version of agt before this one.
+
+        The version is text that anybody may have typed. So whatever is not required of older
+        records must lower what is said of them (``note_not_stated``).
+
+        Raises:
+            ValueError: env.json names no version.
+        """
+        version = str(self.environment.get("agt")).split(".")
+        return [int(part) for part in version[:2]] < [major, minor]
+
+    def note_not_stated(self, name: str, entries: Iterable[str]) -> None:
+        """Note that a file lacks entries that its version of agt did not write.
+
+        Args:
+            name: the file.
+            entries: what it lacks.
+        """
+        version = self.environment.get("agt")
+        listed = ", ".join(sorted(entries))
+        self.findings.unchecked(
+            name,
+            f"{name} does not state {listed}. Version {version} of agt, which wrote this folder "
+            "according to env.json, did not write this, but the name of the version is only text, "
+            "so it may have been removed",
+        )
+
+    def note_uncompared_metrics(self) -> None:
+        """Note which entries of metrics.json no check has compared with anything."""
+        uncompared = sorted(self.metrics.keys() - self.compared)
+        if uncompared:
+            names = ", ".join(uncompared)
+            self.findings.note(
+                "metrics",
+                "these entries of metrics.json were not compared, because no other file that was "
+                f"checked determines them: {names}",
+            )
+
     def check_metrics(self, name: str, **numbers: object) -> None:
         """Raise Broken unless metrics.json has the given numbers.
 
@@ -448,6 +492,7 @@ class Record(Run):
             name: the file that the numbers follow from, for messages.
             numbers: metric -> number.
         """
+        self.compared.update(numbers)
         if self.metrics:
             recorded = {key: self.metrics.get(key) for key in numbers}
             check_match("metrics.json", recorded, name, numbers)

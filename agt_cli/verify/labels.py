@@ -41,6 +41,7 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
         return None
     answered = record.metrics.get("answered")
     unanswered = record.metrics.get("unanswered")
+    record.compared.update(("n_queries", "answered", "unanswered"))
     if answered is not None and answered + unanswered != record.metrics["n_queries"]:
         queries = record.metrics["n_queries"]
         raise Broken(

@@ -377,7 +377,7 @@ def _compare_labels(
     They must come in the same order. The other released labels were stored before, and repeated.
 
     Args:
-        record: of the release. If its metrics.json does not count answers, nothing is compared.
+        record: of the release. If no labels were released, nothing is compared.
         trained: the training run, which names the labels; None: it was not found, so only the
             number of labels is compared.
         ledger: the ledger that paid, open.
@@ -388,7 +388,7 @@ def _compare_labels(
     """
     # read first, because it raises Broken for a file of labels that agt does not write
     released = read_labels(record)
-    if "answered" not in record.metrics:
+    if record.spent["what"] != Output.LABELS:
         return
     drawn = ledger.labels_of_debits(debits)
     newly_drawn = record.metrics["answered"] - record.metrics["stored"]

@@ -3,31 +3,32 @@
 Fields are compared. Only the hash of report.md is checked; its sentences are not compared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agt import sentences
+from agt import __version__, sentences
 from agt.certificates.box import Certificates
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.command_settings.on_run import STANDARD_INPUT
 from agt_cli.releasing.noise import MECHANISM, missing_conditions, target_guarantee
 from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
-from agt_cli.report.number_quality import metrics_of_errors
-from agt_cli.report.quality import metrics_of_rates
+from agt_cli.report.quality_md import grid_end
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
-from agt_cli.verify.comparison import SAME, first_difference, mismatch
+from agt_cli.verify.comparison import SAME, check_match, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
 from agt_cli.verify.folders import Record, check_not_better, check_version
 
 CLAIM_FILE = "claim.json"
-QUALITY = "tables/quality.csv"
+CERTIFICATES = "certificates.parquet"
+CERTIFIED = "tables/certified.csv"
+INTERVALS = "tables/intervals.csv"
 INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
 DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_ROWS_PER_BYTE = 64
@@ -93,23 +94,20 @@ def check_certified(record: Record, trained: Record | None) -> str:
     Raises:
         Broken: the files do not match, or one cannot be read.
     """
-    if record.holds("tables/intervals.csv"):
+    if trained is not None and trained.relation is not None:
+        record.check_metrics("the training run", relation=trained.relation.name)
+    if record.holds(INTERVALS):
         return _check_intervals(record)
     table = _certified_table(record)
-    content = record.read("certificates.parquet")
     label_columns = ["label", "prediction"]
-    count = record.metrics["n_queries"]
-    try:
-        file = open_parquet(content, label_columns, count, MAX_ROWS_PER_BYTE)
-        rows = file.read(["stable_distance", *label_columns]).to_pandas()
-        some_deferred = "answer" in file.schema_arrow.names
-    except (OSError, pa.ArrowException) as error:
-        raise Broken(f"certificates.parquet is not a valid parquet file ({error})") from None
+    rows = read_certificates(record, ["stable_distance", *label_columns], label_columns)
+    some_deferred = "answer" in certificate_columns(record)
     stable = rows["stable_distance"].to_numpy(np.int64)
     record.check_metrics(
         "certificates.parquet",
         stable_distance_mean=float(stable.mean()),
         stable_distance_median=float(np.median(stable)),
+        k_max=int(table["k"].iloc[-1]),
     )
     labels = None
     if "nominal_accuracy" in table and not some_deferred:
@@ -127,41 +125,16 @@ def check_certified(record: Record, trained: Record | None) -> str:
             k = row["k"]
             at_k = f"at k = {k}, {difference}"
             raise mismatch("tables/certified.csv", "certificates.parquet", at_k)
+    if model is not None and not record.is_older_than(0, 10):
+        end = grid_end(model.problem.settings)
+        record.check_metrics(
+            "certificates.parquet",
+            stable_distance_median_is_lower_bound=int(np.median(stable) == end),
+            stable_distance_mean_is_lower_bound=int(stable.max() == end),
+        )
     return (
         "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
     )
-
-
-def check_quality(record: Record) -> str | None:
-    """Check that metrics.json has the accuracies and errors of tables/quality.csv.
-
-    Each must be inside its own interval, and a share from 0 to 1.
-
-    Returns:
-        A sentence that says what was compared; None: the record has no such table.
-
-    Raises:
-        Broken: metrics.json has other numbers.
-        ValueError: a number is not possible.
-    """
-    if not record.holds(QUALITY):
-        return None
-    content = BytesIO(record.read(QUALITY, MAX_TEXT_BYTES))
-    # A class may be called "NA".
-    table = pd.read_csv(content, keep_default_na=False, na_values=[""])
-    rows = cast(list[dict[str, Any]], table.to_dict("records"))
-    metrics = metrics_of_errors(rows) if "answers" in table else metrics_of_rates(rows)
-    prefix = ""
-    count = "n_queries"
-    if record.command == "train":
-        prefix = "test_"
-        count = "n_test"
-        train_accuracy = record.metrics.get("train_accuracy", 0.0)
-        if not 0 <= train_accuracy <= 1:
-            raise Broken(f"train_accuracy is {train_accuracy} in metrics.json, but is a share")
-    derived: dict[str, object] = {f"{prefix}{name}": value for name, value in metrics.items()}
-    record.check_metrics(QUALITY, **derived, **{count: rows[0]["records"]})
-    return f"metrics.json matches {QUALITY}"
 
 
 def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], exact: bool) -> str:
@@ -212,13 +185,8 @@ def _check_intervals(record: Record) -> str:
     Raises:
         Broken: agt does not write such a file, or two files contradict each other.
     """
-    table = pd.read_csv(BytesIO(record.read("tables/intervals.csv", MAX_TEXT_BYTES)))
-    content = record.read("certificates.parquet")
-    try:
-        file = open_parquet(content, [], record.metrics["n_queries"], MAX_ROWS_PER_BYTE)
-        rows = file.read().to_pandas()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise Broken(f"certificates.parquet is not a valid parquet file ({error})") from None
+    table = pd.read_csv(BytesIO(record.read(INTERVALS, MAX_TEXT_BYTES)))
+    rows = read_certificates(record)
     # at k = 0 the interval is the answer itself
     lower = rows["prediction"].to_numpy()
     upper = lower
@@ -249,6 +217,17 @@ def _check_intervals(record: Record) -> str:
             )
         metrics = {f"width_median_k{k}": derived["width_median"]}
         record.check_metrics("tables/intervals.csv", **metrics)
+    if "tolerance" in record.config and record.config["tolerance"] is not None:
+        within = rows["k_within_tolerance"].to_numpy()
+        tolerance = float(record.config["tolerance"])
+        record.check_metrics(
+            "config.yaml and certificates.parquet",
+            tolerance=tolerance,
+            k_within_median=float(np.median(within)),
+        )
+        shares = [float((within >= k).mean()) for k in table["k"]]
+        listed = table["share_within_tolerance"].tolist()
+        check_match(INTERVALS, listed, CERTIFICATES, shares, "share_within_tolerance")
     if record.holds(INTERVALS_BY_QUERY):
         _check_listed_intervals(record, rows)
     return "tables/intervals.csv and metrics.json match the intervals in certificates.parquet"
@@ -260,10 +239,39 @@ def _certified_table(record: Record) -> pd.DataFrame:
     Raises:
         Broken: metrics.json has other numbers.
     """
-    content = record.read("tables/certified.csv", MAX_TEXT_BYTES)
+    content = record.read(CERTIFIED, MAX_TEXT_BYTES)
     table = pd.read_csv(BytesIO(content))
     record.check_metrics("tables/certified.csv", **table_metrics(table))
     return table
+
+
+def read_certificates(
+    record: Record, columns: Sequence[str] | None = None, label_columns: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Return columns of certificates.parquet of a certification, a row for each query.
+
+    Args:
+        record: of the certification.
+        columns: which; None: all.
+        label_columns: those with few different texts, which become categories.
+
+    Raises:
+        Broken: agt does not write such a file, or metrics.json counts other queries.
+    """
+    content = record.read(CERTIFICATES)
+    try:
+        file = open_parquet(
+            content, [*label_columns], record.metrics["n_queries"], MAX_ROWS_PER_BYTE
+        )
+        present = None if columns is None else [*columns]
+        return file.read(present).to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise Broken(f"{CERTIFICATES} is not a valid parquet file ({error})") from None
+
+
+def certificate_columns(record: Record) -> set[str]:
+    """Return the names of the columns of certificates.parquet."""
+    return set(pq.read_schema(pa.BufferReader(record.read(CERTIFICATES))).names)
 
 
 def open_parquet(
@@ -324,8 +332,7 @@ def check_audit(record: Record) -> tuple[str, ...]:
         audit = read_audit(record.read(AUDIT_FILE))
         named = record.environment.get("trained_digest")
         check_version(audit.by, AUDIT_FILE, record)
-        # an env.json without this entry is not compared
-        kind = record.environment.get("kind", audit.kind)
+        kind = record.environment.get("kind")
         if audit.kind != kind:
             raise Broken(
                 f"the field 'kind' is {audit.kind!r} in {AUDIT_FILE}, but {kind!r} in env.json"
@@ -335,9 +342,13 @@ def check_audit(record: Record) -> tuple[str, ...]:
                 f"the audited run has the digest {audit.digest} according to {AUDIT_FILE}, but "
                 f"{named} according to env.json"
             )
-        record.check_metrics(
-            AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations)
-        )
+        derived: dict[str, object] = {
+            "findings": len(audit.findings),
+            "violations": len(audit.violations),
+        }
+        if audit.by == __version__:  # another version may have other words
+            derived["verdict"] = audit.verdict
+        record.check_metrics(AUDIT_FILE, **derived)
         record.findings.ok(
             AUDIT_FILE,
             f"the audit's findings (format {audit.schema}) do not contradict each other",

@@ -92,7 +92,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     """
     findings = record.findings
     if not record.spent:
-        return _check_free(record)
+        return _check_free(record, None if trained is None else trained.rebuilt_model)
     simulated = _check_simulated(record, record.config.get("seed"))
     claimed = None
     with findings.recording_errors(CLAIM_FILE):
@@ -148,12 +148,7 @@ def _derive_claim(
     delta = requested.total.delta
     released_count = int(record.spent["queries"])
     one_by_one = is_line_by_line(record)
-    query_count = int(record.metrics.get("n_queries", 1))
-    if one_by_one:
-        query_count = requested.total.queries or 1  # as the session that answered them counted
-    # without a model, any number of classes will do, because the guarantee does not depend on it
-    class_count = 2 if model is None else model.problem.dataset.target.class_count
-    mechanism = requested.mechanism(class_count, query_count)
+    mechanism = _used_mechanism(record, model)
     derived = replace(_judge_claim(record, model, mechanism, claimed), simulated=simulated)
     if derived.output is Output.LABELS:
         derived = claim_of_labels(derived, released_count, delta)
@@ -166,6 +161,8 @@ def _derive_claim(
     metrics = {"simulated": int(simulated), **derived.guarantee.parameters}
     # Without a model the relation may only be assumed (``_judge_claim``), so a proof is compared
     # only if one is claimed.
+    if isinstance(mechanism, CertifiedQuantile):
+        metrics["fraction"] = mechanism.fraction
     if model is not None or record.metrics.get("proved"):
         metrics["proved"] = int(derived.publishable)
     record.check_metrics("config.yaml", **metrics)
@@ -176,6 +173,22 @@ def _derive_claim(
     maximum = requested.total.queries
     totals = claim_of_labels(derived, maximum, delta).totals if maximum else ()
     return replace(derived, one_by_one=True, most=maximum, totals=totals)
+
+
+def _used_mechanism(record: Record, model: Model | None) -> Claimable:
+    """Return the mechanism that the settings of a release give for the number of its queries.
+
+    Args:
+        record: of the release.
+        model: the model that the release was made from; None: it could not be read.
+    """
+    requested = requested_mechanism(record)
+    query_count = int(record.metrics.get("n_queries", 1))
+    if is_line_by_line(record):
+        query_count = requested.total.queries or 1  # as the session that answered them counted
+    # without a model, any number of classes will do, because the guarantee does not depend on it
+    class_count = 2 if model is None else model.problem.dataset.target.class_count
+    return requested.mechanism(class_count, query_count)
 
 
 def _check_total(requested: TotalConfig, derived: Claim, released_count: int) -> None:
@@ -443,11 +456,15 @@ def compare_claims(claimed: Claim, derived: Claim, findings: Findings) -> None:
         )
 
 
-def _check_free(record: Record) -> tuple[str, ...]:
+def _check_free(record: Record, model: Model | None) -> tuple[str, ...]:
     """Check that a release without spent.json needed no budget, and note the result.
 
     It needed none if weights that were released earlier answered, or if every answer was one that a
     ledger had stored.
+
+    Args:
+        record: of the release; takes the result.
+        model: the model that the release was made from; None: it could not be read.
 
     Returns:
         A sentence that says so; empty: the missing spent.json is a problem.
@@ -458,6 +475,7 @@ def _check_free(record: Record) -> tuple[str, ...]:
     answered = record.metrics.get("answered")
     stored = record.metrics.get("stored")
     all_stored = type(stored) is int and stored == answered
+    record.compared.add("stored")
     has_ledger = config.get("ledger") != NO_LEDGER and config.get("seed") is None
     is_free = all_stored and (not answered or has_ledger)
     right = (
@@ -469,6 +487,12 @@ def _check_free(record: Record) -> tuple[str, ...]:
         "weights released earlier, so the budget that they spent is not known"
     )
     record.findings.compare("budget", is_free, right, wrong)
+    with record.findings.recording_errors("claim"):
+        if is_free and model is not None:
+            derived = _judge_claim(record, model, _used_mechanism(record, model), None)
+            parameters = derived.guarantee.parameters
+            proved = int(derived.publishable)
+            record.check_metrics("config.yaml", proved=proved, simulated=0, **parameters)
     return (sentences.FREE,) if is_free else ()
 
 
@@ -491,6 +515,8 @@ def check_measured(record: Record) -> tuple[str, ...]:
     simulated = _check_simulated(record, None)
     with record.findings.recording_errors("claim"):
         mechanism = measurement_from_config(record.config)
+        parameters = mechanism.guarantee.parameters
+        record.check_metrics("config.yaml", simulated=int(simulated), **parameters)
         if record.relation is None:
             raise Broken(
                 "the claim could not be recomputed, because config.yaml does not name a relation "

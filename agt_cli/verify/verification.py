@@ -32,6 +32,7 @@ from agt_cli.verify.folders import OnFile, Record
 from agt_cli.verify.items import VerifiedItem
 from agt_cli.verify.labels import check_labels
 from agt_cli.verify.ledgers import NotedHead, check_whole_ledger, ledgers_of
+from agt_cli.verify.metrics import check_repeated_numbers
 from agt_cli.verify.pages import (
     certificate_sentences,
     check_audit,
@@ -39,9 +40,9 @@ from agt_cli.verify.pages import (
     check_data,
     check_descent,
     check_noise,
-    check_quality,
 )
 from agt_cli.verify.portable import RunsBehind, check_portable
+from agt_cli.verify.quality import check_quality
 from agt_cli.verify.release import check_measured, check_release
 from agt_cli.verify.weights import check_weights
 
@@ -102,7 +103,6 @@ class RecordCheck(NamedTuple):
 
 OWN_CHECKS = (
     RecordCheck(None, "env.json", check_environment),
-    RecordCheck(None, "quality", check_quality),
     RecordCheck("train", "budget", check_noise),
     RecordCheck("train", "removal budget", check_budget),
     RecordCheck("train", "state", check_state),
@@ -115,6 +115,8 @@ OWN_CHECKS = (
 CHECKS_WITH_TRAINING = (
     RecordCheck(None, "conditions", check_descent),
     RecordCheck(None, "data digest", check_data),
+    RecordCheck(None, "quality", check_quality),
+    RecordCheck(None, "metrics", check_repeated_numbers),
     RecordCheck("predict", "labels", check_labels),
     RecordCheck("predict", "noise", check_weights),
     RecordCheck("certify", "certificates", check_certified),
@@ -225,7 +227,8 @@ class Verification:
             owner = self._owner(record)
             below = () if owner is None else (owner.item,)
             runs = RunsBehind() if owner is None else RunsBehind(owner.record, owner.training)
-            return VerifiedFolder(self._release(record, below, runs))
+            item = self._release(record, below, runs)
+            return VerifiedFolder(item, record if digest in (None, record.digest) else None)
         item, training = self._run(record)
         return VerifiedFolder(item, record if digest in (None, record.digest) else None, training)
 
@@ -265,6 +268,7 @@ class Verification:
             _ = record.config, record.metrics, record.conditions, record.spent, record.rebuilt_model
             is_erasure = record.command == ERASURE
             contents = self._erasure(record) if is_erasure else self._ordinary_run(record)
+            record.note_uncompared_metrics()
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         item = VerifiedItem(

@@ -24,6 +24,7 @@ from agt_cli.composing import compose_command
 from agt_cli.configuration import compose_with_hydra
 from agt_cli.runs.prepare import RunSettings, read_settings
 from agt_cli.training_checks import PARTS
+from cli.conftest import Agt
 
 REQUIRED = {
     "table": ("dataset.path=x.csv", "dataset.label=y", "+dataset.numeric={age: [0, 1]}"),
@@ -233,3 +234,44 @@ def test_what_is_composed_quickly_here_is_what_hydra_composes() -> None:
         patch.setattr(defaults_list, "_create_defaults_list", commands.LIST)
         patch.setattr(ConfigRepository, "load_config", commands.LOAD)
         assert made() == quick
+
+
+RANGES = "numeric:\n  income: [0, 30.000]\n"
+TABLE = "defaults: [table, _self_]\npath: t.csv\nlabel: y\n"
+GERMAN = "csv: {decimal: ','}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "typed"),
+    [
+        ({"mine/dataset/pay.yaml": TABLE + GERMAN + RANGES}, ["--config-dir", "mine"]),
+        (
+            {
+                "conf/dataset/base.yaml": TABLE + RANGES,
+                "conf/dataset/pay.yaml": f"defaults: [base, _self_]\n{GERMAN}",
+            },
+            [],
+        ),
+        ({"conf/dataset/pay.yaml": TABLE + RANGES}, ["+dataset.csv.decimal=','"]),
+        (
+            {
+                "conf/dataset/pay.yaml": TABLE + GERMAN,
+                "conf/experiment/e.yaml": (
+                    "# @package _global_\ndataset:\n  numeric:\n    income: [0, 30.000]\n"
+                ),
+            },
+            ["experiment=e"],
+        ),
+    ],
+    ids=["config-dir", "defaults", "typed format", "experiment"],
+)
+def test_an_unquoted_point_that_may_separate_thousands_is_refused_wherever_it_is(
+    agt: Agt, files: dict[str, str], typed: list[str]
+) -> None:
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    Path("t.csv").write_text("income;y\n20.000,5;a\n")
+    agt("train", "dataset=pay", *typed, "-q").ended(2, "30.000 is the number 30", "[0, 30000]")
+    said = agt("train", "dataset=pay", *typed, "dataset.numeric.income=[0,30000]", "-q")
+    assert "30.000 is the number" not in said.err, "the range of the file is not used"

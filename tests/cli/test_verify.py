@@ -439,6 +439,32 @@ def test_votes_that_dealt_the_rows_of_a_unit_one_by_one_do_not_verify(
     assert "model" in problems(agt("verify", "run", "--json", "-q"))
 
 
+def test_accuracies_of_classes_that_are_numbers_and_of_subgroups_verify(
+    tmp_path: Path, agt: Agt
+) -> None:
+    n = 120
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 3
+    columns = {"x": labels + rng.normal(size=n), "g": np.arange(n) // 60, "y": labels}
+    pd.DataFrame(columns).to_csv("t.csv", index=False)
+    table = (
+        "dataset=table",
+        "dataset.path=t.csv",
+        "dataset.data_dir=.",
+        "dataset.label=y",
+        "dataset.id=null",
+        "dataset.declared_size=90",
+        "+dataset.numeric={x: [-3, 5]}",
+        "dataset.subgroups=[g]",
+        "dataset.classes=['0', '1', '2']",
+    )
+    head = ("model=linear", "certificate=stability", PUBLIC)
+    agt("train", *table, *head, "hydra.run.dir=run", "-q").ended(0)
+    agt("certify", "run=run", "hydra.run.dir=certified", "-q").ended(0)
+    assert (pd.read_csv("certified/tables/quality.csv")["column"] == "g").any()
+    agt("verify", "certified", "-q").ended(0)
+
+
 def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(
     outputs: Path, made: Path, agt: Agt
 ) -> None:
@@ -459,6 +485,11 @@ def test_a_training_run_that_was_sealed_again_breaks_what_rests_on_it(
 # Records that were edited and sealed again: what the files say of each other still tells.
 
 UNPAID = "spent.json is missing, although these answers"
+
+
+def set_entry(name: str, entry: object) -> Callable[[Any], object]:
+    """An edit that gives an entry another value."""
+    return lambda value: value.update({name: entry})
 
 
 def debits(numbers: list[int]) -> dict[str, Edit]:
@@ -973,6 +1004,87 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
             ("plan/p", "majority_rate", 0.99, "quality", "recorded as 0.99"),
         )
     },
+    **{
+        f"{run}: {name}": (run, edits, check, words)
+        for run, name, edits, check, words in (
+            *(
+                (run, f"another {metric}", {"metrics.json": set_entry(metric, value)}, check, words)
+                for run, metric, value, check, words in (
+                    ("certify/c", "relation", "substitute", "certificates", "relation is recorded"),
+                    ("certify/c", "k_max", 30, "certificates", "k_max is recorded as 30"),
+                    (
+                        "certify/c",
+                        "stable_distance_median_is_lower_bound",
+                        0,
+                        "certificates",
+                        "is_lower_bound is recorded as 0",
+                    ),
+                    ("certify/c", "constant", 1, "quality", "constant is recorded as 1"),
+                    ("certify/c", "verdict", "Good.", "quality", "verdict is recorded as 'Good.'"),
+                    ("audit/a", "verdict", "proved", "audit.json", "verdict is recorded as"),
+                    ("plan/p", "mechanisms", "all", "metrics", "mechanisms is recorded as 'all'"),
+                    ("predict/answers", "mu", 0.1, "metrics", "mu is recorded as 0.1"),
+                    ("predict/again", "mu", 0.05, "claim", "mu is recorded as 0.05"),
+                    ("predict/number", "fraction", 0.1, "claim", "fraction is recorded as 0.1"),
+                )
+            ),
+            *(
+                (run, "no table", {"tables/quality.csv": None}, "quality", "is missing")
+                for run in ("train/box", "certify/c", "plan/p")
+            ),
+            (
+                "train/box",
+                "conditions that are not counted",
+                {"metrics.json": lambda value: value.pop("conditions_proved")},
+                "conditions",
+                "conditions_proved is recorded as None",
+            ),
+            (
+                "train/box",
+                "a narrower interval everywhere",
+                {
+                    "tables/quality.csv": lambda text: text.replace("0.4078114654671719", "0.6"),
+                    "metrics.json": set_entry("test_accuracy_low", 0.6),
+                },
+                "quality",
+                "accuracy_or_recall_low is recorded as 0.6",
+            ),
+            (
+                "certify/c",
+                "another AUC everywhere",
+                {
+                    "tables/quality.csv": lambda text: text.replace(",0.58,", ",0.59,"),
+                    "metrics.json": set_entry("auc", 0.59),
+                },
+                "quality",
+                "auc is recorded as 0.59",
+            ),
+            (
+                "predict/paid",
+                "answers that are not counted",
+                {"metrics.json": lambda value: value.pop("answered")},
+                "entry",
+                "answered",
+            ),
+            (
+                "audit/a",
+                "no kind",
+                {"env.json": lambda value: value.pop("kind")},
+                "audit.json",
+                "but None in env.json",
+            ),
+            (
+                "predict/paid",
+                "another version that names no ledger",
+                {
+                    "env.json": lambda value: (value.pop("ledger"), value.update(agt="0.12.0")),
+                    "claim.json": lambda value: value.update(agt="0.12.0"),
+                },
+                "env.json",
+                "ledger is recorded as None",
+            ),
+        )
+    },
     "a share that no share can be": (
         "train/head",
         {
@@ -983,6 +1095,77 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "1.5] is not within [0, 1]",
     ),
 }
+
+
+QUALITY_OF_TRAINING = {"n_train", "notes", "seconds_training", "test_constant", "train_accuracy"}
+UNCOMPARED: dict[str, set[str]] = {
+    "train/box": {*QUALITY_OF_TRAINING, "test_verdict"},
+    "train/head": QUALITY_OF_TRAINING,
+    "train/noise": {*QUALITY_OF_TRAINING, "test_verdict"},
+    "certify/c": {"seconds_certifying"},
+    "plan/p": {"constant", "verdict"},
+    "predict/number": {"certified_quantile"},
+    "predict/total": {"certified_quantile"},
+    "predict/paid": {"stored"},
+}
+"""Entries of metrics.json that depend on records, times or draws that no file has.
+
+n_train is at most the number of indexed records, and stored at most what the ledger leaves.
+"""
+
+
+def uncompared(said: Said) -> set[str]:
+    """The entries of metrics.json that ``agt verify`` says it has not compared."""
+    notes = [
+        check["words"]
+        for check in said.json["checks"]
+        if (check["check"], check["state"]) == ("metrics", "note")
+    ]
+    return {name for note in notes for name in re.findall(r"\w+", note.split(": ")[-1])}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_number_that_is_not_compared_is_named(made: Path, agt: Agt, name: str) -> None:
+    said = agt("verify", str(made / name), "--json", "-q").ended(0)
+    metrics = json.loads((made / name / "metrics.json").read_text())
+    assert uncompared(said) & metrics.keys() == {
+        entry for entry in UNCOMPARED.get(name, set()) if entry in metrics
+    }
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", RUNS)
+def test_every_number_that_is_not_named_is_compared(outputs: Path, agt: Agt, name: str) -> None:
+    folder = outputs / name
+    path = folder / "metrics.json"
+    before = path.read_bytes()
+    for entry, value in json.loads(before).items():
+        if entry in UNCOMPARED.get(name, set()):
+            continue
+        other = value + 1 if isinstance(value, int | float) else f"{value}."
+        change(path, set_entry(entry, other))
+        reseal(folder)
+        assert agt("verify", name, "--json", "-q").code == 3, (entry, other)
+        path.write_bytes(before)
+
+
+def test_an_entry_that_no_version_writes_is_named(outputs: Path, agt: Agt) -> None:
+    tamper(outputs / "train/box", {"metrics.json": set_entry("attacks_survived", 1000)})
+    assert "attacks_survived" in uncompared(agt("verify", "train/box", "--json", "-q").ended(0))
+
+
+def test_what_an_older_version_did_not_write_is_not_checked(outputs: Path, agt: Agt) -> None:
+    """The version is text in the record, so it may have been typed to leave something out."""
+    edits: dict[str, Edit] = {
+        "metrics.json": lambda value: value.pop("conditions_not_met"),
+        "env.json": set_entry("agt", "0.10.0"),
+    }
+    tamper(outputs / "train/box", edits)
+    said = agt("verify", "train/box", "--json", "-q").ended(0)
+    states = {check["check"]: check["state"] for check in said.json["checks"]}
+    assert states["metrics.json"] == "not checked"
+    tamper(outputs / "train/box", {"env.json": set_entry("agt", "0.11.0")})
+    assert "conditions" in problems(agt("verify", "train/box", "--json", "-q"))
 
 
 @pytest.mark.parametrize("name", ["predict/labels", "certify/c", "audit/a"])

@@ -256,6 +256,19 @@ EDITS: dict[str, tuple[str, dict[str, Edit], dict[str, str]]] = {
     "log": account(lambda account: account["state"].update(log=f"3:{'0' * 64}"), "state.log"),
     "entry": account(lambda account: account["state"].update(entry=2), "request log"),
     "outside": account(lambda account: account["outside"].pop(), "outside"),
+    "outside, of another version": (
+        "unlearn/more",
+        {
+            "account.json": lambda account: account.update(agt="0.16.0", outside=[]),
+            "env.json": lambda env: env.update(agt="0.16.0"),
+        },
+        {"entry": "outside"},
+    ),
+    "a number that is left out": (
+        "unlearn/more",
+        {"metrics.json": lambda metrics: metrics.pop("removed")},
+        {"metrics": "removed is recorded as None"},
+    ),
     "terms": account(
         lambda account: account["removal"]["promise"].update(
             terms=[{"code": "as_promised", "values": {}}]
