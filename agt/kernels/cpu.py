@@ -378,10 +378,12 @@ class CpuKernel(ReferenceKernel):
         no_bias = Interval.unchecked(zeros, zeros)
         no_slack = weights.lower.new_zeros((len(weights.lower), inputs.shape[1], 1))
         try:
-            outputs, _ = self._compiled_point_affine(inputs, weights, no_bias, no_slack, -np.inf)
+            lower, upper, _, _ = self._compiled_point_affine(
+                inputs, weights, no_bias, no_slack, -np.inf
+            )
         except NotUsableError:
             return linear_point(inputs, weights)
-        return outputs.lower, outputs.upper
+        return lower, upper
 
     def point_affine(
         self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor, with_relu: bool
@@ -405,13 +407,15 @@ class CpuKernel(ReferenceKernel):
         if _is_narrow(inputs, weights):
             smallest = 0.0 if with_relu else -np.inf
             try:
-                outputs, is_valid = self._compiled_point_affine(
+                lower, upper, largest, is_valid = self._compiled_point_affine(
                     inputs, weights, bias, slack, smallest
                 )
             except NotUsableError:
-                is_valid = False
+                is_valid = False  # computed below
+            if is_valid and with_relu:
+                return ReluOutput.with_largest(lower, upper, largest)
             if is_valid:
-                return outputs if with_relu else Interval.unchecked(outputs.lower, outputs.upper)
+                return Interval.unchecked(lower, upper)
         # Raises, or marks the rows, where bounds are not finite: the same bits as above.
         bounds = add_bias(*self.point_product(inputs, weights), bias)
         widened = self.widen_by(*bounds, slack)
@@ -419,12 +423,16 @@ class CpuKernel(ReferenceKernel):
 
     def _compiled_point_affine(
         self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor, smallest: float
-    ) -> tuple[ReluOutput, bool]:
-        """Return ``point_affine``, and whether all bounds are finite and in order before the ReLU.
+    ) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """Return ``point_affine`` as tensors, with what the caller needs to know about them.
 
         Args:
             inputs, weights, bias, slack: as for ``point_affine``.
             smallest: bounds below it are replaced by it: 0 for the ReLU, -inf to leave it out.
+
+        Returns:
+            (lower bounds, upper bounds, the largest upper bound of each row or 0 if that is
+            negative [K, n, 1], whether all bounds were finite and in order before the ReLU).
 
         Raises:
             NotUsableError: the function cannot be compiled here.
@@ -448,10 +456,12 @@ class CpuKernel(ReferenceKernel):
             low,
             high,
         )
-        outputs = ReluOutput.with_largest(
-            torch.from_numpy(low), torch.from_numpy(high), torch.from_numpy(largest)
+        return (
+            torch.from_numpy(low),
+            torch.from_numpy(high),
+            torch.from_numpy(largest),
+            all(valid),
         )
-        return outputs, all(valid)
 
     def relu_backward(self, output_gradient: Interval, inputs: Interval) -> Bounds:
         """Return bounds on the gradients in the input of a ReLU, from the gradients in its output.
