@@ -362,9 +362,9 @@ class ReluRule:
         """
         if isinstance(inputs, ReluOutput):  # the layer before has applied the ReLU already
             return inputs
-        # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
         if self.overwrites_bounds:
-            return Interval.unchecked(inputs.lower.clamp_(min=0), inputs.upper.clamp_(min=0))
+            return ReluOutput.from_inputs(inputs)
+        # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
         return Interval.unchecked(inputs.lower.clamp(min=0), inputs.upper.clamp(min=0))
 
     def bound_backward(

@@ -228,10 +228,10 @@ class Interval:
 
 
 class ReluOutput(Interval):
-    """Bounds on the output of a ReLU, computed together with those of the layer before it.
+    """Bounds on the output of a ReLU, with the largest number of each row.
 
     Attributes:
-        largest: the largest upper bound of each row, [K, n, 1].
+        largest: the largest upper bound of each row, [..., 1].
     """
 
     __slots__ = ("largest",)
@@ -242,9 +242,9 @@ class ReluOutput(Interval):
         """Return the bounds without checking them.
 
         Args:
-            lower: the lower bounds, at least 0, [K, n, width].
+            lower: the lower bounds, at least 0, [..., width].
             upper: the upper bounds, finite, at least ``lower``.
-            largest: the largest upper bound of each row, [K, n, 1].
+            largest: the largest upper bound of each row, [..., 1].
         """
         output = cls.unchecked(lower, upper)
         object.__setattr__(output, "largest", largest)
@@ -255,7 +255,7 @@ class ReluOutput(Interval):
         """Return bounds on max(inputs, 0), overwriting the bounds on the inputs.
 
         Args:
-            inputs: bounds on the input of the ReLU, [K, n, width].
+            inputs: bounds on the input of the ReLU, [..., width].
         """
         # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
         lower = inputs.lower.clamp_(min=0)
@@ -263,7 +263,7 @@ class ReluOutput(Interval):
         return cls.with_largest(lower, upper, upper.amax(dim=-1, keepdim=True))
 
     def inf_norm(self) -> Tensor:
-        """Return the largest absolute value in each row, [K, n, 1]; no number is negative."""
+        """Return the largest absolute value in each row, [..., 1]; no number is negative."""
         return self.largest
 
 
