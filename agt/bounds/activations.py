@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from agt.bounds.box import Intervals, Point
-from agt.bounds.interval import Interval, ReluGradient
+from agt.bounds.interval import Interval, ReluGradient, ReluOutput
 from agt.bounds.products import Bounds, Products, corners
 from agt.bounds.rounding import Rounding
 from agt.errors import ConfigError
@@ -360,9 +360,11 @@ class ReluRule:
 
         Only ``inputs`` is used: ReLU has no parameters, and its values are exact.
         """
-        # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
+        if isinstance(inputs, ReluOutput):  # the layer before has applied the ReLU already
+            return inputs
         if self.overwrites_bounds:
-            return Interval.unchecked(inputs.lower.clamp_(min=0), inputs.upper.clamp_(min=0))
+            return ReluOutput.from_inputs(inputs)
+        # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
         return Interval.unchecked(inputs.lower.clamp(min=0), inputs.upper.clamp(min=0))
 
     def bound_backward(

@@ -227,6 +227,46 @@ class Interval:
         return bool(((self.lower <= value) & (value <= self.upper)).all())
 
 
+class ReluOutput(Interval):
+    """Bounds on the output of a ReLU, with the largest number of each row.
+
+    Attributes:
+        largest: the largest upper bound of each row, [..., 1].
+    """
+
+    __slots__ = ("largest",)
+    largest: Tensor
+
+    @classmethod
+    def with_largest(cls, lower: Tensor, upper: Tensor, largest: Tensor) -> Self:
+        """Return the bounds without checking them.
+
+        Args:
+            lower: the lower bounds, at least 0, [..., width].
+            upper: the upper bounds, finite, at least ``lower``.
+            largest: the largest upper bound of each row, [..., 1].
+        """
+        output = cls.unchecked(lower, upper)
+        object.__setattr__(output, "largest", largest)
+        return output
+
+    @classmethod
+    def from_inputs(cls, inputs: Interval) -> Self:
+        """Return bounds on max(inputs, 0), overwriting the bounds on the inputs.
+
+        Args:
+            inputs: bounds on the input of the ReLU, [..., width].
+        """
+        # ReLU is nondecreasing, so the images of the ends are the bounds, in order and finite.
+        lower = inputs.lower.clamp_(min=0)
+        upper = inputs.upper.clamp_(min=0)
+        return cls.with_largest(lower, upper, upper.amax(dim=-1, keepdim=True))
+
+    def inf_norm(self) -> Tensor:
+        """Return the largest absolute value in each row, [..., 1]; no number is negative."""
+        return self.largest
+
+
 class ReluGradient(Interval):
     """Bounds on the gradient in the output of a ReLU that hold for that in its input as well.
 

@@ -22,12 +22,14 @@ class LinearRule:
         nonnegative: True if the layer's input is at least 0 for all data, for example after ReLU;
             a cheaper exact interval product is then used.
         behind_relu: True if the layer's input is the output of a ReLU.
+        before_relu: True if the layer's output is the input of a ReLU.
     """
 
     name: str
     bias: bool
     nonnegative: bool = False
     behind_relu: bool = False
+    before_relu: bool = False
 
     def nominal(self, inputs: Tensor, point: Point) -> Tensor:
         """Return inputs @ weight.T + bias for given parameter values, [n, in] -> [n, out]."""
@@ -59,7 +61,7 @@ class LinearRule:
             products: the interval matrix products to use.
 
         Returns:
-            [K, n, out].
+            [K, n, out]; a ``ReluOutput`` if they are bounds on the output of the ReLU that follows.
         """
         error_bound = self.output_error(inputs, box, rounding)
         if rounding.point_affine is not None and inputs.is_point and self.bias:
@@ -68,6 +70,7 @@ class LinearRule:
                 box[f"{self.name}.weight"],
                 box[f"{self.name}.bias"],
                 rounding.slack(error_bound),
+                self.before_relu,
             )
         return rounding.widen(self.unwidened_bounds(inputs, box, products), error_bound)
 

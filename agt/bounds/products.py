@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.bounds.interval import Interval, ReluGradient
+from agt.bounds.interval import Interval, ReluGradient, ReluOutput
 from agt.bounds.rounding import widen_by
 
 Bounds = tuple[Tensor, Tensor]  # (lower, upper)
@@ -75,7 +75,9 @@ def add_bias(lower: Tensor, upper: Tensor, bias: Interval) -> Bounds:
     return lower.add_(bias.lower[:, None, :]), upper.add_(bias.upper[:, None, :])
 
 
-def affine_point(x: Tensor, weights: Interval, bias: Interval, slack: Tensor) -> Interval:
+def affine_point(
+    x: Tensor, weights: Interval, bias: Interval, slack: Tensor, with_relu: bool
+) -> Interval:
     """Bound x @ weights.T + bias for vectors of numbers, moved outwards by a slack.
 
     Args:
@@ -83,16 +85,20 @@ def affine_point(x: Tensor, weights: Interval, bias: Interval, slack: Tensor) ->
         weights: bounds on the matrix, [K, out, in].
         bias: bounds on the bias, [K, out].
         slack: the amount by which each row's bounds move outwards, at least 0, [K, n, 1].
+        with_relu: True to bound the ReLU of these numbers instead.
 
     Returns:
-        [K, n, out].
+        [K, n, out]; a ``ReluOutput`` with ``with_relu``.
 
     Raises:
-        UnsoundError: a lower bound exceeds its upper bound.
-        UnboundedError: a bound is NaN or infinite.
+        UnsoundError: a lower bound exceeds its upper bound, before the ReLU.
+        UnboundedError: a bound is NaN or infinite, before the ReLU.
     """
     lower, upper = linear_point(x, weights)
-    return widen_by(*add_bias(lower, upper, bias), slack)
+    widened = widen_by(*add_bias(lower, upper, bias), slack)
+    if with_relu:
+        return ReluOutput.from_inputs(widened)
+    return widened
 
 
 def linear_nonnegative(x: Interval, weights: Interval) -> Bounds:

@@ -15,9 +15,9 @@ from agt.messages import Message
 
 # (lower, upper, amount) -> the interval [lower - amount, upper + amount], as ``widen_by`` does it.
 WidenBy = Callable[[Tensor, Tensor, Tensor], Interval]
-# (inputs, weights, bias, slack) -> bounds on a linear layer's output, as ``affine_point`` of
-# products.py computes them.
-PointAffine = Callable[[Tensor, Interval, Interval, Tensor], Interval]
+# (inputs, weights, bias, slack, with_relu) -> bounds on the output of a linear layer, or of the
+# ReLU behind it, as ``affine_point`` of products.py computes them.
+PointAffine = Callable[[Tensor, Interval, Interval, Tensor, bool], Interval]
 # An allowance for the roundings around a sum of products: midpoints, radii, their difference, the
 # bias and the widening itself (Lemma 3 of docs/proofs/rounding.md).
 _ROUNDINGS_AROUND_A_SUM = 10

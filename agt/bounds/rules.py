@@ -77,6 +77,8 @@ def rules_for(head: nn.Sequential) -> tuple[LayerRule, ...]:
             rule = replace(rule, nonnegative=nonnegative)
         if isinstance(rule, ReluRule) and rules and isinstance(rules[-1], TRAINED_RULES):
             rule = replace(rule, overwrites_bounds=True)
+        if isinstance(rule, ReluRule) and rules and isinstance(rules[-1], LinearRule):
+            rules[-1] = replace(rules[-1], before_relu=True)
         if isinstance(rule, LinearRule) and rules and isinstance(rules[-1], ReluRule):
             rule = replace(rule, behind_relu=True)
         rules.append(rule)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agt.bounds.interval import Interval, ReluGradient
+from agt.bounds.interval import Interval, ReluGradient, ReluOutput
 from agt.bounds.products import (
     PRODUCTS,
     Bounds,
@@ -378,40 +378,61 @@ class CpuKernel(ReferenceKernel):
         no_bias = Interval.unchecked(zeros, zeros)
         no_slack = weights.lower.new_zeros((len(weights.lower), inputs.shape[1], 1))
         try:
-            lower, upper, _ = self._compiled_point_affine(inputs, weights, no_bias, no_slack)
+            lower, upper, _, _ = self._compiled_point_affine(
+                inputs, weights, no_bias, no_slack, -np.inf
+            )
         except NotUsableError:
             return linear_point(inputs, weights)
         return lower, upper
 
     def point_affine(
-        self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor
+        self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor, with_relu: bool
     ) -> Interval:
         """Return bounds on inputs @ weights.T + bias for known inputs, moved outwards by the slack.
 
-        The compiled function adds the bias and the slack while a record's outputs are in the cache.
+        The compiled function adds the bias and the slack, and applies the ReLU, while a record's
+        outputs are in the cache.
 
         Args:
             inputs: [1, n, in].
             weights: [K, out, in] bounds.
             bias: [K, out] bounds.
             slack: nonnegative bounds on rounding errors, [K, n, 1].
+            with_relu: True to bound the ReLU of these numbers instead.
 
         Returns:
-            [K, n, out], the bits of ``point_product`` with the bias added, and then widened.
+            [K, n, out], the bits of ``point_product`` with the bias added, and then widened; a
+            ``ReluOutput`` with ``with_relu``.
         """
         if _is_narrow(inputs, weights):
+            smallest = 0.0 if with_relu else -np.inf
             try:
-                lower, upper, is_valid = self._compiled_point_affine(inputs, weights, bias, slack)
-                return _interval(lower, upper, is_valid)
+                lower, upper, largest, is_valid = self._compiled_point_affine(
+                    inputs, weights, bias, slack, smallest
+                )
             except NotUsableError:
-                pass  # computed below
-        lower, upper = linear_point(inputs, weights)
-        return self.widen_by(*add_bias(lower, upper, bias), slack)
+                is_valid = False  # computed below
+            if is_valid and with_relu:
+                return ReluOutput.with_largest(lower, upper, largest)
+            if is_valid:
+                return Interval.unchecked(lower, upper)
+        # Raises, or marks the rows, where bounds are not finite: the same bits as above.
+        bounds = add_bias(*self.point_product(inputs, weights), bias)
+        widened = self.widen_by(*bounds, slack)
+        return ReluOutput.from_inputs(widened) if with_relu else widened
 
     def _compiled_point_affine(
-        self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor
-    ) -> tuple[Tensor, Tensor, bool]:
-        """Return ``point_affine`` as (lower, upper, whether all are finite and in order).
+        self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor, smallest: float
+    ) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """Return ``point_affine`` as tensors, with what the caller needs to know about them.
+
+        Args:
+            inputs, weights, bias, slack: as for ``point_affine``.
+            smallest: bounds below it are replaced by it: 0 for the ReLU, -inf to leave it out.
+
+        Returns:
+            (lower bounds, upper bounds, the largest upper bound of each row or 0 if that is
+            negative [K, n, 1], whether all bounds were finite and in order before the ReLU).
 
         Raises:
             NotUsableError: the function cannot be compiled here.
@@ -419,6 +440,7 @@ class CpuKernel(ReferenceKernel):
         shape = (len(weights.lower), inputs.shape[1], weights.shape[1])
         low = aligned_empty(shape, "float64")
         high = aligned_empty(shape, "float64")
+        largest = aligned_empty((*shape[:2], 1), "float64")
         valid = self._run(
             cpu_compiled.point_affine,
             _product_jobs(shape),
@@ -428,11 +450,18 @@ class CpuKernel(ReferenceKernel):
             _array(bias.lower),
             _array(bias.upper),
             _array(slack[..., 0]),
+            smallest,
             _PRODUCT_BLOCK_RECORDS,
+            largest[..., 0],
             low,
             high,
         )
-        return torch.from_numpy(low), torch.from_numpy(high), all(valid)
+        return (
+            torch.from_numpy(low),
+            torch.from_numpy(high),
+            torch.from_numpy(largest),
+            all(valid),
+        )
 
     def relu_backward(self, output_gradient: Interval, inputs: Interval) -> Bounds:
         """Return bounds on the gradients in the input of a ReLU, from the gradients in its output.

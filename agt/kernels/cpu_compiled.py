@@ -724,10 +724,13 @@ def narrow_relu_backward(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def point_affine(  # type: ignore[no-untyped-def]
-    first, stop, inputs, weights_lower, weights_upper, bias_lower, bias_upper, slack, block,
-    low, high,
+    first, stop, inputs, weights_lower, weights_upper, bias_lower, bias_upper, slack, smallest,
+    block, largest, low, high,
 ):  # fmt: skip
     """Write bounds on the outputs of a linear layer for known inputs (points), widened.
+
+    Each number goes through the operations of the product, the bias, the widening and the ReLU in
+    this order, as if they followed one another over all numbers. So the bits are the same.
 
     Args:
         first, stop: the jobs that this call does, numbered as in ``corner_product``.
@@ -736,11 +739,15 @@ def point_affine(  # type: ignore[no-untyped-def]
         bias_lower, bias_upper: float64 [K, out], bounds on the bias.
         slack: float64 [K, n], nonnegative bounds on rounding errors. A record's bounds move
             outwards by its slack after the bias was added.
+        smallest: what widened bounds below it are replaced by: 0 for the ReLU of the outputs, or
+            -inf for the outputs themselves.
         block: how many records one job has. Any number gives the same bits.
+        largest: float64 [K, n], overwritten with the largest upper bound of each record, or 0 if
+            that is negative.
         low, high: float64 [K, n, out], overwritten with the bounds.
 
     Returns:
-        True if all bounds of these jobs are finite, with low <= high.
+        True if all bounds of these jobs are finite, with low <= high, before the ReLU.
     """
     record_count, outputs = low.shape[1:]
     width = inputs.shape[1]
@@ -774,12 +781,15 @@ def point_affine(  # type: ignore[no-untyped-def]
                 for output in range(outputs):
                     out_low[output] += x0 * a0[output]
                     out_high[output] += x0 * b0[output]
+            largest_bits = np.int64(0)  # those of a negative number are a negative integer
             for output in range(outputs):
                 p = (out_low[output] + bias_lower[k, output]) - slack[k, record]
                 q = (out_high[output] + bias_upper[k, output]) + slack[k, record]
-                out_low[output] = p
-                out_high[output] = q
+                out_low[output] = smallest if p < smallest else p
+                out_high[output] = smallest if q < smallest else q
                 widest = max(widest, _width_bits(p, q))
+                largest_bits = max(largest_bits, _float_bits(q))
+            largest[k, record] = _from_bits(largest_bits)
     return widest < _INFINITE_BITS
 
 

@@ -260,7 +260,7 @@ class ReferenceKernel:
         return PRODUCTS[product]
 
     def point_affine(
-        self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor
+        self, inputs: Tensor, weights: Interval, bias: Interval, slack: Tensor, with_relu: bool
     ) -> Interval:
         """Return bounds on inputs @ weights.T + bias for known inputs, moved outwards by the slack.
 
@@ -269,11 +269,12 @@ class ReferenceKernel:
             weights: [K, out, in] bounds.
             bias: [K, out] bounds.
             slack: nonnegative bounds on rounding errors, [K, n, 1].
+            with_relu: True to bound the ReLU of these numbers instead.
 
         Returns:
-            [K, n, out].
+            [K, n, out]; a ``ReluOutput`` with ``with_relu``.
         """
-        return affine_point(inputs, weights, bias, slack)
+        return affine_point(inputs, weights, bias, slack, with_relu)
 
     def widen_by(self, lower: Tensor, upper: Tensor, slack: Tensor) -> Interval:
         """Return the interval [lower - slack, upper + slack], overwriting ``lower`` and ``upper``.

@@ -144,17 +144,18 @@ def _point_product(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tenso
     return multiply(probe.narrow.lower, probe.point_weights)
 
 
-def _point_affine(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:
-    """Return the ends of widened bounds on the outputs of a linear layer for known inputs.
+def _point_affine(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, ...]:
+    """Return widened bounds on the outputs of a linear layer for known inputs, and on their ReLU.
 
-    The layer has an odd number of inputs, because the CPU kernel takes two at a time. This is a
-    case of the kernel's self-test, with the inputs of ``probe``.
+    The layer has five inputs, because the CPU kernel takes three at a time and then one by one.
+    This is a case of the kernel's self-test, with the inputs of ``probe``.
     """
     inputs = probe.interval.lower[:1]
     bias = probe.weights[..., 0]  # any interval for each output
     slack = probe.interval.upper[..., :1].abs()  # any nonnegative number for each record
-    outputs = kernel.point_affine(inputs, probe.weights, bias, slack)
-    return outputs.lower, outputs.upper
+    outputs = kernel.point_affine(inputs, probe.weights, bias, slack, with_relu=False)
+    rectified = kernel.point_affine(inputs, probe.weights, bias, slack, with_relu=True)
+    return outputs.lower, outputs.upper, rectified.lower, rectified.upper, rectified.inf_norm()
 
 
 def _linear_relu_backward(kernel: ReferenceKernel, probe: Probe) -> tuple[Tensor, Tensor]:

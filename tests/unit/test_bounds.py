@@ -19,6 +19,7 @@ from agt.bounds.products import EXACT, PRODUCTS, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import RULES, rules_for
 from agt.errors import ConfigError, UnsoundError
+from agt.kernels.cpu import CpuKernel
 from agt.models.heads import ACTIVATIONS, ActivationName, ConvConfig, HeadConfig, describe_layers
 from agt.settings import validate
 
@@ -408,7 +409,7 @@ def test_names_come_from_the_head() -> None:
         OrderedDict(first=linear(), act=nn.ReLU(), last=nn.Linear(2, 2, bias=False))
     )
     assert rules_for(head) == (
-        LinearRule("first", True),
+        LinearRule("first", True, before_relu=True),
         ReluRule("act", overwrites_bounds=True),
         LinearRule("last", False, nonnegative=True, behind_relu=True),
     )
@@ -416,6 +417,37 @@ def test_names_come_from_the_head() -> None:
 
 # -- network
 # --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "between",
+    [(nn.ReLU(),), (nn.ReLU(), nn.ReLU()), (nn.ReLU(), nn.Tanh()), (nn.Tanh(),)],
+    ids=["relu", "two relus", "relu and tanh", "tanh"],
+)
+@pytest.mark.parametrize("width", [6, 20])
+def test_a_first_layer_with_its_relu_in_one_pass_gives_the_same_factors(
+    between: tuple[nn.Module, ...], width: int
+) -> None:
+    kernel = CpuKernel()
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(width, 5), *between, nn.Linear(5, 1)).double()
+    network = Network.from_head(head, "binary_cross_entropy", 2, kernel.products("exact"))
+    box = {}
+    for name, parameter in head.named_parameters():
+        value = parameter.detach()
+        box[name] = Interval(torch.stack([value, value - 0.1]), torch.stack([value, value + 0.2]))
+    records = torch.randn(70, width, dtype=torch.float64)
+    labels = torch.arange(70) % 2
+    factors = []
+    for point_affine in (kernel.point_affine, None):
+        rounding = Rounding.for_grid(
+            (0, 1), torch.float64, torch.device("cpu"), kernel.widen_by, point_affine
+        )
+        factors.append(list(network.factors(records, labels, box, rounding)))
+    for one_pass, single_operations in zip(*factors, strict=True):
+        for interval, expected in zip(one_pass[1:], single_operations[1:], strict=True):
+            assert torch.equal(interval.lower, expected.lower)
+            assert torch.equal(interval.upper, expected.upper)
 
 
 def setting(

@@ -17,7 +17,7 @@ from agt_cli.runs.sniffing import guess_csv_format
 TABLE = "wage,age,y\n" + "".join(
     f"{20 * row}.5,{row},{'yes' if row % 2 else 'no'}\n" for row in range(60)
 )
-PACKED = gzip.compress(TABLE.encode())
+PACKED = gzip.compress(TABLE.encode(), mtime=0)
 RECORD = json.dumps({"wage": 1, "age": 2})
 RAGGED = TABLE.replace("\n0.5,0,no\n", "\n0.5,0,no,more\n")
 QUOTED = TABLE.replace("\n0.5,", '\n"0.5,')
@@ -46,7 +46,7 @@ QUOTED = TABLE.replace("\n0.5,", '\n"0.5,')
         ("t.csv", b"<!DOCTYPE html>\n<html></html>\n", "line 1 .*HTML"),
         ("t.csv", b"", "is empty"),
         ("t.csv", b"\n\n", "is empty"),
-        ("t.csv.gz", gzip.compress(b""), "is empty"),
+        ("t.csv.gz", gzip.compress(b"", mtime=0), "is empty"),
         ("t.csv", b"\x89PNG\r\n\x1a\n" + bytes([0, 0, 0, 13]) * 9, "not a table.*not text"),
         ("t.csv", bytes(range(256)) * 9, "not a table.*not text"),
         ("t.csv", RAGGED.encode(), "line 2 has 4 cells, but line 1 has 3"),

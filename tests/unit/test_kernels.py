@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, strategies as st
 from synthetic import KERNELS, random_interval, refused, sample
 
-from agt.bounds.interval import Interval, ReluGradient, recording_overflow
+from agt.bounds.interval import Interval, ReluGradient, ReluOutput, recording_overflow
 from agt.bounds.products import (
     PRODUCTS,
     Products,
@@ -398,33 +398,48 @@ def test_outputs_for_known_inputs_are_added_input_by_input_then_bias_then_slack(
         ]
         lower = lower + torch.minimum(*products)
         upper = upper + torch.maximum(*products)
-    outputs = CpuKernel().point_affine(inputs, weights, bias, slack)
-    assert torch.equal(outputs.lower, (lower + bias.lower[:, None]) - slack)
-    assert torch.equal(outputs.upper, (upper + bias.upper[:, None]) + slack)
+    lower = (lower + bias.lower[:, None]) - slack
+    upper = (upper + bias.upper[:, None]) + slack
+    outputs = CpuKernel().point_affine(inputs, weights, bias, slack, with_relu=False)
+    assert torch.equal(outputs.lower, lower)
+    assert torch.equal(outputs.upper, upper)
+    rectified = CpuKernel().point_affine(inputs, weights, bias, slack, with_relu=True)
+    assert torch.equal(rectified.lower, lower.clamp(min=0))
+    assert torch.equal(rectified.upper, upper.clamp(min=0))
+    assert torch.equal(rectified.inf_norm(), upper.clamp(min=0).amax(dim=-1, keepdim=True))
 
 
+@pytest.mark.parametrize("with_relu", [False, True])
 @pytest.mark.parametrize("width", [6, 20])
 def test_outputs_for_known_inputs_are_those_of_the_single_operations(
-    kernel: ReferenceKernel, width: int
+    kernel: ReferenceKernel, width: int, with_relu: bool
 ) -> None:
     inputs, weights, bias, slack = known_inputs_of_a_layer(np.random.default_rng(4), width)
     products = kernel.products("exact")
     bounds = products.forward(Interval.point(inputs), weights)
     expected = kernel.widen_by(*add_bias(*bounds, bias), slack)
-    outputs = kernel.point_affine(inputs, weights, bias, slack)
+    if with_relu:
+        expected = Interval(expected.lower.clamp(min=0), expected.upper.clamp(min=0))
+    outputs = kernel.point_affine(inputs, weights, bias, slack, with_relu)
+    assert isinstance(outputs, ReluOutput) == with_relu
     assert torch.equal(outputs.lower, expected.lower)
     assert torch.equal(outputs.upper, expected.upper)
+    assert torch.equal(outputs.inf_norm(), expected.inf_norm())
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf, 1e9])
+@pytest.mark.parametrize("with_relu", [False, True])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e9])
 def test_outputs_for_known_inputs_that_are_not_finite_or_in_order_are_refused(
-    kernel: ReferenceKernel, number: float
+    kernel: ReferenceKernel, number: float, with_relu: bool
 ) -> None:
+    """Also behind a ReLU, which would make 0 of some of these bounds."""
     inputs, weights, bias, slack = known_inputs_of_a_layer(np.random.default_rng(5), 6)
     wrong = bias.lower.clone()
     wrong[1, 3] = number  # 1e9 is above the upper bound
     with pytest.raises(UnsoundError):
-        kernel.point_affine(inputs, weights, Interval.unchecked(wrong, bias.upper), slack)
+        kernel.point_affine(
+            inputs, weights, Interval.unchecked(wrong, bias.upper), slack, with_relu
+        )
 
 
 def gradients_behind_a_relu(
@@ -565,8 +580,8 @@ class Bent(ReferenceKernel):
         true = linear_relu_backward(*arguments)
         return ReluGradient(*self.bend("linear and relu backward", (true.lower, true.upper)))
 
-    def point_affine(self, *arguments: Any) -> Interval:
-        true = affine_point(*arguments)
+    def point_affine(self, *arguments: Any, with_relu: bool) -> Interval:
+        true = affine_point(*arguments, with_relu)
         return Interval(*self.bend("point affine", (true.lower, true.upper)))
 
     def widen_by(self, lower: torch.Tensor, upper: torch.Tensor, slack: torch.Tensor) -> Interval:
