@@ -127,7 +127,7 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
     evidence = QueryEvidence.from_certificates(certificates, known, classes, request.terms.counting)
     share_right = release.expected_accuracy(model, evidence, sample.records.features)
     if labels is None:
-        truth = _truth_of_test_records(opened)
+        truth = _truth_of_test_records(opened, len(sample.records))
     else:
         quality = Quality(opened.dataset.classes, sample.description, labels, evidence.prediction)
         truth = _Truth(1.0, quality.verdict, evidence.majority)
@@ -153,11 +153,19 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
     return _Doubts(warnings, objections)
 
 
-def _truth_of_test_records(opened: OpenedRun) -> _Truth:
-    """Return what training recorded for its test records, to be used for unlabelled queries."""
+def _truth_of_test_records(opened: OpenedRun, query_count: int) -> _Truth:
+    """Return what training recorded for its test records, to be used for unlabelled queries.
+
+    The most frequent class is that of all test records. It says nothing about a few queries, which
+    may all be difficult ones, so they are not compared with it.
+
+    Args:
+        opened: the run.
+        query_count: how many queries the estimate uses.
+    """
     metrics = opened.trained.finished.metrics
     majority = 0.0
-    if metrics.get("n_test", 0) >= MINIMUM_RECORDS:
+    if min(query_count, metrics.get("n_test", 0)) >= MINIMUM_RECORDS:
         majority = metrics.get("test_majority_rate", 0.0)
     return _Truth(metrics.get("test_accuracy", 1.0), metrics.get("test_verdict"), majority)
 

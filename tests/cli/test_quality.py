@@ -236,3 +236,14 @@ def test_nothing_is_said_where_nobody_listens_or_no_label_is_drawn(
     said: Said = agt("predict", f"run={run('signal')}", *more, "force=true")
     assert said.code == 0, said.err
     assert "force=true" not in said.err
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(2, False), (30, True)])
+def test_few_queries_are_not_compared_with_the_most_frequent_class_of_all_people(
+    agt: Agt, run: Callable[[str], Path], count: int, is_refused: bool
+) -> None:
+    rows = "".join(f"{number / count}\n" for number in range(count))
+    Path("q.csv").write_text(f"a\n{rows}")
+    said = agt("predict", f"run={run('noise')}", "mechanism.eps=1", "inputs=q.csv")
+    assert ("no better than always answering the most frequent class" in said.err) == is_refused
+    assert said.code == (2 if is_refused else 0)
