@@ -76,7 +76,7 @@ def complete_line(
     A setting that is proposed takes the place of the word that gave it another value; the others
     are added at the end. A number that was typed stays, because the proposed numbers are examples.
     Arguments that the network's function does not take are left out. ``PYTHONPATH`` is put in front
-    if Python would not find the function.
+    if Python would not find the function without it.
 
     Args:
         typed: the words of the command line without the program's name.
@@ -92,7 +92,7 @@ def complete_line(
     folder = ""
     if own_network is not None:
         unknown_keys = {f"model.{name}" for name in own_network.unknown_arguments}
-        folder = own_network.search_folder
+        folder = own_network.python_path
     proposed_of_key = {
         _key(setting): setting for setting in _proposed_settings(typed, needed, own_network)
     }

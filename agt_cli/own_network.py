@@ -6,7 +6,8 @@ the module tell is said before.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agt.errors import nearest
+from agt.models.forward_code import layers_applied
 
 FUNCTION = "FUNCTION"
 """What is written for the function's name where the name is not known."""
@@ -117,6 +119,19 @@ class OwnNetwork:
         if self._spec is not None and roots & set(_roots_of(self._spec)):
             return ""
         return folder or "."
+
+    @property
+    def python_path(self) -> str:
+        """What has to be in PYTHONPATH; empty: Python finds the module without that variable.
+
+        If Python finds the module because PYTHONPATH is set, it may be set for one command only.
+        """
+        if self.search_folder or self.file is None:
+            return self.search_folder
+        variable = os.environ.get("PYTHONPATH", "")
+        folder = self.file.resolve().parents[self.module.count(".")]
+        named_folders = [Path(entry).resolve() for entry in variable.split(os.pathsep) if entry]
+        return variable if folder in named_folders else ""
 
     @cached_property
     def _spec(self) -> ModuleSpec | None:
@@ -277,18 +292,19 @@ class OwnNetwork:
             )
         elif isinstance(statement, ast.ClassDef) and not self._may_be_defined:
             layers = _layers_of(statement)
+            applied = _layers_of_forward(statement, layers)
             code = "nn.Sequential(LAYERS)"
             before = ""
             if len(layers) == 1 and layers[0].startswith("*"):
                 code = f"{self.function}().{layers[0].removeprefix('*net.')}"
             elif layers:
-                code = f"nn.Sequential({', '.join(layers)})"
+                code = f"nn.Sequential({', '.join(applied or layers)})"
                 before = f"net = {self.function}(); "
             yield (
                 f"{self.function} has its own forward(), but agt needs an nn.Sequential, because "
                 f"it computes bounds layer by layer{self._line_to_add(code, before)}"
             )
-            if before:
+            if before and not applied:
                 yield (
                     "Give the layers in the order in which forward() applies them, and what it "
                     "calls between them as layers (nn.ReLU() for torch.relu)"
@@ -389,6 +405,22 @@ def _layers_of(statement: ast.ClassDef) -> list[str]:
             star = "*" if _makes_sequential(assignment.value) else ""
             layers.append(f"{star}net.{attribute.removeprefix('self.')}")
     return layers
+
+
+def _layers_of_forward(statement: ast.ClassDef, layers: Sequence[str]) -> list[str]:
+    """Return the layers that ``forward`` of a class applies, as arguments of ``nn.Sequential``.
+
+    It is empty if its code does something else as well.
+
+    Args:
+        statement: the class.
+        layers: what ``_layers_of`` returns.
+    """
+    sequentials = [layer.removeprefix("*net.") for layer in layers if layer.startswith("*")]
+    for method in statement.body:
+        if isinstance(method, ast.FunctionDef) and method.name == "forward":
+            return layers_applied(method, sequentials) or []
+    return []
 
 
 def _makes_sequential(value: ast.expr) -> bool:

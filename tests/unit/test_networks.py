@@ -94,6 +94,15 @@ class Two(nn.Module):
     def forward(self, x):
         return self.head(self.body(x))
 
+class Applied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.two = nn.Linear(4, 2)
+        self.one = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.two(F.relu(self.one(x)))
+
 def build(width=3, *, outputs=2):
     return nn.Sequential(nn.Linear(width, outputs))
 
@@ -157,6 +166,10 @@ def test_the_name_and_the_folder_to_type_follow_from_what_was_typed(
             "net_of_mine.Two",
             "def make_net(): net = Two(); return nn.Sequential(*net.body, net.head)",
         ),
+        (
+            "net_of_mine.Applied",
+            "def make_net(): net = Applied(); return nn.Sequential(net.one, nn.ReLU(), net.two)",
+        ),
         ("net_of_mine.needs", "width and hidden"),
         ("broken_net.make", "broken_net.py, line 1"),
         ("net-of-mine.make", "rename the file"),
@@ -166,6 +179,18 @@ def test_what_is_wrong_with_the_function_of_a_network_is_said_without_importing_
     typed: str, named: str
 ) -> None:
     assert named in ". ".join(OwnNetwork(typed).problems())
+
+
+def test_pythonpath_that_was_typed_before_the_command_is_typed_again(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(own_folder)
+    network = OwnNetwork("net_of_mine.build")
+    line = complete_line(["train"], [], network)
+    assert line.startswith("agt train ")
+    monkeypatch.setenv("PYTHONPATH", ".")
+    assert complete_line(["train"], [], network) == f"PYTHONPATH=. {line}"
+    assert complete_line(["train"], [], OwnNetwork("math.pi")).startswith("agt train ")
 
 
 def test_a_function_that_python_finds_has_no_problem(
