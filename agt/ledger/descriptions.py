@@ -97,13 +97,17 @@ def describe_refusal(population: Population, spent: Cost, guarantee: Guarantee) 
         )
     else:
         fits = "no release of this kind fits into the rest of the budget, however small its eps"
+    release = f"a release that is {guarantee}{in_unit_of_budget}"
+    if getattr(guarantee, guarantee.parameter_names[0]) == MIN_BUDGET:
+        # A total budget was refused because not even the smallest release fits.
+        release = "any release of this kind"
     eps_spent = eps_so_far(allowance, spent)
     reason = "although nothing of it is spent yet"
     if eps_spent > 0:
         reason = f"because eps = {eps_spent:.6g} is already spent"
     return (
         f"the budget of {population.name} ({describe_budget(allowance)} in total) is not enough "
-        f"for a release that is {guarantee}{in_unit_of_budget}, {reason}; {fits}"
+        f"for {release}, {reason}; {fits}"
     )
 
 

@@ -778,7 +778,7 @@ def test_a_column_that_tells_the_label_comes_with_the_command_that_drops_it(
     [
         ("drop=[refnd]", "did you mean 'refund'"),
         ("drop=[churn]", "label=churn"),
-        ("drop=[member,home,age,spent,town,refund]", "no column of this table"),
+        ("drop=[member,home,age,spent,town,refund]", "drop names every column"),
     ],
 )
 def test_what_cannot_be_dropped_is_said_before_anything_is_written(

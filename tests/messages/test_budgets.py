@@ -148,3 +148,11 @@ def test_claims_say_where_the_second_head_was(tmp_path: Path) -> None:
     Ledger.replace_head(path, last)
     with Ledger.open(path) as ledger:
         assert any("entry 4 created a new head file" in line for line in ledger.claim_sentences())
+
+
+def test_a_spent_budget_is_not_said_to_lack_the_smallest_release(tmp_path: Path) -> None:
+    with new(tmp_path, population=people(0.5)) as ledger:
+        ledger.debit(charge(0.5), 1)
+        with pytest.raises(Exhausted, match="for any release of this kind, because eps = ") as said:
+            ledger.debit(charge(1e-15), 1)
+        assert "e-15" not in str(said.value)
