@@ -201,13 +201,13 @@ class Claim:
     @property
     def _totals_for_neighbours(self) -> list[str]:
         """The same with the neighbours that they are for, and without the composition's name."""
-        return [
-            sentences.spent_line(
-                self._counted_answers,
-                sentences.price(str(ApproximateDP(total.eps, total.delta)), self.neighbours),
-            )
-            for total in self.totals
-        ]
+        lines = []
+        for composed in self.totals:
+            # A total may be outside the range of ``ApproximateDP``, which is for one release.
+            values = {"kind": "approximate", "eps": composed.eps, "delta": composed.delta}
+            price = sentences.price(sentences.guarantee(values), self.neighbours)
+            lines.append(sentences.spent_line(self._counted_answers, price))
+        return lines
 
     def lines(self, brief: bool = False) -> list[str]:
         """Return the sentences of the claim, the guarantee first.

@@ -163,7 +163,7 @@ def _input_mismatches(request: PredictRequest, release: AnyRelease) -> list[str]
     if isinstance(payer, LedgerPayer):
         total = request.config.total
         budget = payer.ledger.population.allowance
-        if total.delta > budget.delta > 0:
+        if total.eps is not None and total.delta > budget.delta > 0:
             lines.append(
                 f"total.delta={total.delta:g} is larger than the delta of the ledger of "
                 f"{payer.name}, {budget.delta:g}, with which the ledger counts a larger eps than "

@@ -158,6 +158,14 @@ def test_what_the_total_says_is_what_was_asked_for(predict: Predict, mechanism: 
     assert 0.9 < total["eps"] <= 1
 
 
+@pytest.mark.parametrize("budget", ["mechanism.mu=3", "mechanism.mu=15", "mechanism.mu=1e-6"])
+def test_budgets_at_the_ends_of_their_range_are_stated(predict: Predict, budget: str) -> None:
+    said = predict("box", "inputs=points.csv", "mechanism=gaussian_margin", budget, "force=true")
+    assert said.code == 0, said.err
+    (composed,) = claim_of(said)["totals"]
+    assert f"({composed['eps']:.6g}, {composed['delta']:.6g})" in said.out
+
+
 def test_a_terminal_shows_a_claim_in_brief_and_the_page_all_of_it(predict: Predict) -> None:
     said = predict("box", "mechanism.eps=1")
     page = (folder_of(said) / "report.md").read_text().partition("## What is guaranteed")[2]

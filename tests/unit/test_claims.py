@@ -130,6 +130,17 @@ def test_a_claim_of_weights_and_one_of_a_number() -> None:
         assert told.words[0] == made.text
 
 
+@pytest.mark.parametrize("mu", [1e-15, 1e-6, 3.0, 15.0, 100.0])
+@pytest.mark.parametrize("delta", [1e-5, 0.5])
+def test_totals_beyond_the_budgets_of_one_release_are_said_in_brief(
+    mu: float, delta: float
+) -> None:
+    guarantee = GaussianDP(mu)
+    composed = total(guarantee, 1, delta)
+    claim = claim_of(guarantee, 1, totals=(composed,))
+    assert any(f"({composed.eps:.6g}, {delta:.6g})" in line for line in claim.lines(brief=True))
+
+
 def test_nothing_is_claimed_where_nothing_is_proved() -> None:
     told = claim_of(queries=9, accounting="paper", reasons=("e", "published_vote")).for_file()
     assert not told.proved
