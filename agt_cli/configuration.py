@@ -273,8 +273,9 @@ def _check_written_ranges(config_name: str, config: DictConfig) -> None:
     own_folder = config_files.user_conf()
     folders = [] if own_folder is None else [own_folder]
     for entry in config.hydra.searchpath:
-        if str(entry).startswith("file://"):
-            folders.append(Path(str(entry).removeprefix("file://")))
+        scheme, _, folder = str(entry).partition("://")
+        if scheme in ("file", UserFiles.scheme()):
+            folders.append(Path(folder))
     dataset = config.get("dataset")
     if not folders or not isinstance(dataset, DictConfig):
         return

@@ -127,7 +127,10 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
     evidence = QueryEvidence.from_certificates(certificates, known, classes, request.terms.counting)
     share_right = release.expected_accuracy(model, evidence, sample.records.features)
     if labels is None:
-        truth = _truth_of_test_records(opened, len(sample.records))
+        compares_majority = True
+        if isinstance(release, WeightsRelease):
+            compares_majority = len(sample.records) >= MINIMUM_RECORDS
+        truth = _truth_of_test_records(opened, compares_majority)
     else:
         quality = Quality(opened.dataset.classes, sample.description, labels, evidence.prediction)
         truth = _Truth(1.0, quality.verdict, evidence.majority)
@@ -153,19 +156,17 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
     return _Doubts(warnings, objections)
 
 
-def _truth_of_test_records(opened: OpenedRun, query_count: int) -> _Truth:
+def _truth_of_test_records(opened: OpenedRun, compares_majority: bool) -> _Truth:
     """Return what training recorded for its test records, to be used for unlabelled queries.
-
-    The most frequent class is that of all test records. It says nothing about a few queries, which
-    may all be difficult ones, so they are not compared with it.
 
     Args:
         opened: the run.
-        query_count: how many queries the estimate uses.
+        compares_majority: whether to compare with the most frequent class of all test records.
+            Weights may answer other queries later, so a few difficult ones say nothing about them.
     """
     metrics = opened.trained.finished.metrics
     majority = 0.0
-    if min(query_count, metrics.get("n_test", 0)) >= MINIMUM_RECORDS:
+    if compares_majority and metrics.get("n_test", 0) >= MINIMUM_RECORDS:
         majority = metrics.get("test_majority_rate", 0.0)
     return _Truth(metrics.get("test_accuracy", 1.0), metrics.get("test_verdict"), majority)
 

@@ -47,7 +47,7 @@ from agt_cli.runs.prepare import (
     stored_network,
 )
 from agt_cli.unlearn.hash_key import KEY_FILE
-from agt_cli.verify.comparison import check_match, first_difference, mismatch
+from agt_cli.verify.comparison import check_match, first_difference, mismatch, rendered_alike
 
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.
@@ -496,6 +496,22 @@ class Record(Run):
         if self.metrics:
             recorded = {key: self.metrics.get(key) for key in numbers}
             check_match("metrics.json", recorded, name, numbers)
+
+    def check_sentence(self, name: str, metric: str, sentence: object) -> None:
+        """Raise Broken unless an entry of metrics.json is a sentence, as a whole.
+
+        Nothing is compared if metrics.json cannot be read, which is a problem already.
+
+        Args:
+            name: the file whose fields give the sentence, for messages.
+            metric: the name of the entry.
+            sentence: the sentence as this version writes it; None: there is none.
+        """
+        self.compared.add(metric)
+        if self.metrics and not rendered_alike(self.metrics.get(metric), sentence):
+            recorded = self.metrics.get(metric)
+            difference = f"{metric} is recorded as {recorded!r}, but should be {sentence!r}"
+            raise mismatch("metrics.json", name, difference)
 
     def sources(self) -> Iterator[RecordedSource]:
         """Yield the folders that this one was made from.

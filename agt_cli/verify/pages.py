@@ -346,9 +346,9 @@ def check_audit(record: Record) -> tuple[str, ...]:
             "findings": len(audit.findings),
             "violations": len(audit.violations),
         }
-        if audit.by == __version__:  # another version may have other words
-            derived["verdict"] = audit.verdict
         record.check_metrics(AUDIT_FILE, **derived)
+        if audit.by == __version__:  # another version may have other words
+            record.check_sentence(AUDIT_FILE, "verdict", audit.verdict)
         record.findings.ok(
             AUDIT_FILE,
             f"the audit's findings (format {audit.schema}) do not contradict each other",

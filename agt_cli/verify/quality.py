@@ -218,7 +218,7 @@ def _compare_with_certificates(record: Record, rows: Rows, quality: ModelQuality
         check_match(f"line {number} of {QUALITY}", compared, CERTIFICATES, expected)
     # sentences of another version may have other words
     if complete and record.environment.get("agt") == __version__:
-        record.check_metrics(CERTIFICATES, verdict=quality.verdict or None)
+        record.check_sentence(CERTIFICATES, "verdict", quality.verdict or None)
 
 
 def _without(rows: Sequence[Mapping[str, Any]], prefix: str) -> Rows:

@@ -238,7 +238,7 @@ def test_what_is_composed_quickly_here_is_what_hydra_composes() -> None:
 
 RANGES = "numeric:\n  income: [0, 30.000]\n"
 TABLE = "defaults: [table, _self_]\npath: t.csv\nlabel: y\n"
-GERMAN = "csv: {decimal: ','}\n"
+GERMAN = "csv: {separator: ';', decimal: ','}\n"
 
 
 @pytest.mark.parametrize(

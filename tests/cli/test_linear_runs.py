@@ -170,12 +170,3 @@ def test_a_record_that_was_changed_is_refused(
     agt("certify", f"run={run}", "-q").ended(2, run.name)
     reseal(run)  # what lies behind the manifest
     agt("certify", f"run={run}", "-q").ended(code, *words)
-
-
-def test_a_record_from_before_the_choice_is_one_of_boxes(agt: Agt, trained: Path) -> None:
-    config = trained / "config.yaml"
-    text = config.read_text()
-    assert "certificate:\n  name: box\n" in text
-    config.write_text(text.replace("certificate:\n  name: box\n", ""))
-    reseal(trained)
-    agt("certify", f"run={trained}", "map_resolution=0", "-q").ended(0)

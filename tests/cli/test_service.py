@@ -401,7 +401,7 @@ def test_what_a_ledger_does_not_pay_for(agt: Agt, ask: Ask, home: Path) -> None:
     with Ledger.create(other, Population("other", "one person", "add_remove", Allowance(1))):
         ask(inputs, *EACH, "ledger=other").ended(2, "agt ledger admit")
     shutil.rmtree("ledgers")
-    Path(os.environ["XDG_STATE_HOME"], "agt/ledgers").unlink()
+    Path(os.environ["XDG_STATE_HOME"], "agt/ledgers").unlink(missing_ok=True)
     assert agt("train", *TINY, "hydra.run.dir=unproved", "-q", "--json").code == 0
     open_ledger(Path("unproved"), 1)
     unproved = ("predict", "run=unproved", inputs, *EACH, "ledger=people", "accounting=paper")

@@ -622,7 +622,7 @@ def test_where_convolutions_start() -> None:
         (
             {},
             (784,),
-            r"\(784,\)",
+            "a record has 1 axis",
         ),
         ({}, (1, 7, 7), r"\(1, 7, 7\)"),
     ],

@@ -40,7 +40,6 @@ BENEATH = {
         "agt.settings",
         "agt.setting_mistakes",
         "agt.release_settings",
-        "agt.mechanism_settings",
         "agt.distributed",
         "agt.targets",
         "agt.facts",
@@ -89,7 +88,8 @@ def core() -> set[str]:
         for name in MODULES
         if any(name == room or name.startswith(f"{room}.") for room in ROOMS)
     }
-    return inside - NOT_CORE - BENEATH | {f"agt.mechanisms.{name}" for name in MECHANISMS}
+    mechanisms = {f"agt.mechanisms.{name}" for name in MECHANISMS}
+    return inside - NOT_CORE - BENEATH | mechanisms | {"agt.mechanism_settings"}
 
 
 def imports(path: Path) -> Iterator[str]:
