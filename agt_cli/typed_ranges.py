@@ -55,12 +55,21 @@ def read_lists(value: object) -> object:
 
 
 def read_column_list(value: object) -> object:
-    """Return a list unchanged; raises ValueError for any other value.
+    """Return a list of words unchanged.
 
     It is checked before words are: a single word would be a list of its letters.
+
+    Raises:
+        ValueError: it is no list, or a word is in it twice or is empty.
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ValueError("a list is in brackets, such as [north, south]")
+    words = [str(word).strip() for word in value]
+    if "" in words:
+        raise ValueError("a word of the list is empty: leave it out")
+    repeated = next((word for word in words if words.count(word) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"'{repeated}' is in the list twice: give each value once")
     return value
 
 

@@ -411,6 +411,8 @@ def test_a_list_makes_codes_of_numbers_and_keeps_a_column_of_many_words(
         (("lists={town: [nowhere]}",), "no value of this column"),
         (("lists={town: north}",), "in brackets"),
         (("lists={town: []}",), "at least 1 entry"),
+        (("lists={town: [north, north]}",), "in the list twice"),
+        (("lists={town: ['', north]}",), "is empty"),
         (("lists={churn: [a]}",), "leave 'churn' out of lists"),
         (("lists=[a]",), "lists={region: [north, south]}"),
         (("lists={age: [a]}", "ranges={age: [0,120]}"), "both name the column 'age'"),
