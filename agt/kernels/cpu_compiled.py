@@ -433,9 +433,12 @@ def sum_over_outputs(  # type: ignore[no-untyped-def]
     # The factors of each input, padded by zeros to a multiple of 4 records, as in ``_pad_lists``.
     listed = (record_count + 3) & -4
     factors = np.zeros((width, listed))
-    factors[:, :record_count] = inputs.T
-    records = np.arange(listed).astype(np.uint64)
-    records[record_count:] = 0
+    records = np.zeros(listed, np.uint64)
+    # Loops, because assigning to slices takes Numba two seconds more to compile.
+    for record in range(record_count):
+        records[record] = record
+        for i in range(width):
+            factors[i, record] = inputs[record, i]
     norms = np.empty(record_count)
     for k in range(first // width, (stop - 1) // width + 1):
         lower = gradient_lower[k]
