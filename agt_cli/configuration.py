@@ -273,8 +273,10 @@ def _check_written_ranges(config_name: str, config: DictConfig) -> None:
     own_folder = config_files.user_conf()
     folders = [] if own_folder is None else [own_folder]
     for entry in config.hydra.searchpath:
-        scheme, _, folder = str(entry).partition("://")
-        if scheme in ("file", UserFiles.scheme()):
+        scheme, separator, folder = str(entry).partition("://")
+        if not separator:  # Hydra takes a path without a scheme as one of a folder
+            folders.append(Path(str(entry)))
+        elif scheme in ("file", UserFiles.scheme()):
             folders.append(Path(folder))
     dataset = config.get("dataset")
     if not folders or not isinstance(dataset, DictConfig):

@@ -576,14 +576,15 @@ def _with_layers_in_order(refusal: str, network: object) -> Message:
     if not layers or not all(map(str.isidentifier, layers)):
         return without_proposal
     applied = _layers_of_forward(network)
-    in_order = Message(
-        "{refusal}. As its code says, forward() applies these layers one after the other: net = "
-        "{type_name}(), nn.Sequential({layers})",
-        refusal=refusal,
-        type_name=type(network).__name__,
-        layers=", ".join(applied),
-    )
-    if not applied:
+    if applied:
+        in_order = Message(
+            "{refusal}. As its code says, forward() applies these layers one after the other: "
+            "net = {type_name}(), nn.Sequential({layers})",
+            refusal=refusal,
+            type_name=type(network).__name__,
+            layers=", ".join(applied),
+        )
+    else:
         in_order = Message(
             "{refusal}. If forward() only applies its layers one after the other, give them in "
             "that order, with what it calls between them as layers (nn.ReLU() for torch.relu): "

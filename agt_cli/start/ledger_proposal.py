@@ -198,9 +198,8 @@ class LedgerProposal:
                     sentences=(less,) if budget < eps else (),
                 )
         reason = describe_refusal(population, book.spent, guarantee_within(eps))
-        return cls(
-            name, population.unit, admitted, sentences=(f"{reason[0].upper()}{reason[1:]}.",)
-        )
+        sentence = f"{reason[0].upper()}{reason[1:]}."
+        return cls(name, population.unit, admitted, sentences=(sentence,))
 
     def delta(self, planned: float) -> str:
         """Return the delta of a release, as it is typed: the planned one, or the ledger's."""

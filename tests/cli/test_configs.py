@@ -245,6 +245,8 @@ GERMAN = "csv: {separator: ';', decimal: ','}\n"
     ("files", "typed"),
     [
         ({"mine/dataset/pay.yaml": TABLE + GERMAN + RANGES}, ["--config-dir", "mine"]),
+        ({"mine/dataset/pay.yaml": TABLE + GERMAN + RANGES}, ["hydra.searchpath=[mine]"]),
+        ({"mine/dataset/pay.yaml": TABLE + GERMAN + RANGES}, ["hydra.searchpath=[file://mine]"]),
         (
             {
                 "conf/dataset/base.yaml": TABLE + RANGES,
@@ -263,7 +265,7 @@ GERMAN = "csv: {separator: ';', decimal: ','}\n"
             ["experiment=e"],
         ),
     ],
-    ids=["config-dir", "defaults", "typed format", "experiment"],
+    ids=["config-dir", "path", "file", "defaults", "typed format", "experiment"],
 )
 def test_an_unquoted_point_that_may_separate_thousands_is_refused_wherever_it_is(
     agt: Agt, files: dict[str, str], typed: list[str]
