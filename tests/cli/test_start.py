@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -795,6 +796,10 @@ def test_what_cannot_be_dropped_is_said_before_anything_is_written(
 def test_at_a_terminal_few_questions_and_few_words(tmp_path: Path) -> None:
     shop(tmp_path / "t.csv")
     terminal, other = pty.openpty()
+    # What is typed is not echoed: only what agt prints is counted, however fast it is.
+    attributes = termios.tcgetattr(other)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(other, termios.TCSANOW, attributes)
     seen = ""
     answers = ["", "refund", "none", "sometimes", "yes", "", "", "2"]
     process = os.fork()  # one that is not forked imports everything anew
