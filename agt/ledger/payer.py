@@ -18,8 +18,10 @@ from agt.ledger.book import Charge, Debit
 from agt.ledger.ledger import Ledger, check_no_other_ledger
 from agt.ledger.ledger_list import find_ledgers_elsewhere
 from agt.ledger.questions import Questions, keys_of, question_terms
+from agt.ledger.remaining import closing_warning
 from agt.ledger.tables import AdmittedTable
 from agt.mechanisms.accounts import Account, Counts, Uncounted
+from agt.mechanisms.budget import Lot
 from agt.mechanisms.claims import Claim
 from agt.mechanisms.guarantees import Guarantee
 from agt.mechanisms.output import Output
@@ -192,6 +194,10 @@ class NoPayer:
 
     def remaining(self, guarantee: Guarantee, maximum: int = MAX_RELEASES) -> None:
         """Return None, because there is no budget that limits the number of releases."""
+
+    def closing_warning(self, guarantee: Guarantee, requested: int) -> str:
+        """Return no warning, because there is no ledger that a release could close."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -366,6 +372,19 @@ class LedgerPayer:
         return self.ledger.population.allowance.max_lot_size(
             self.ledger.book.spent, guarantee, maximum
         )
+
+    def closing_warning(self, guarantee: Guarantee, requested: int) -> str:
+        """Return a warning if releases take most of what is left for the other kind; or empty.
+
+        Args:
+            guarantee: the guarantee of each release.
+            requested: the number of releases. If fewer fit, the warning is about those.
+        """
+        size = self.remaining(guarantee, requested)
+        if not size:
+            return ""
+        allowance = self.ledger.population.allowance
+        return closing_warning(allowance, self.ledger.book.spent, Lot(guarantee, size))
 
     def _charge(self, charged: Charged) -> Charge:
         """Return the charge for a release, which the ledger's debit records."""

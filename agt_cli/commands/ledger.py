@@ -24,10 +24,11 @@ from agt.ledger.ledger_list import (
     similar_ledger_warnings,
 )
 from agt.ledger.payer import ProtectedPeople
+from agt.ledger.remaining import RemainingBudget
 from agt.ledger.store import identity_of
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import Unit
-from agt.mechanisms.budget import Allowance, eps_so_far
+from agt.mechanisms.budget import Allowance, Cost, eps_so_far
 from agt.settings import schema, validate
 from agt_cli.command_settings.ledger import no_budget, no_unit, read_total_budget
 from agt_cli.configuration import read_digest_setting
@@ -277,6 +278,7 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
                 f"{reserved:g} of delta is reserved for mechanisms with a delta of their own "
                 f"(total.delta_share={share:g}), the rest for Gaussian noise"
             )
+            console.say(_describe_remaining(RemainingBudget.after(allowance, Cost())))
         result = _print_state(ledger, console)
         _warn_of_other_ledgers(config, people, console)
         if config.second_head is None:
@@ -497,6 +499,8 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
         if debits:
             _print_debits(debits, console)
         console.say(_describe_spent(eps, further_releases, allowance.eps))
+        remaining = RemainingBudget.after(allowance, book.spent)
+        console.say(_describe_remaining(remaining))
         state = _print_state(ledger, console, brief=True)
         console.note(
             "store this head (COUNT:HASH) elsewhere: with it, `agt ledger verify "
@@ -515,6 +519,7 @@ def _show(config: LedgerConfig, console: Console) -> dict[str, Any]:
             "spent": book.spent.as_json(),
             "eps_so_far": eps,
             "more_of_the_last": further_releases,
+            "remaining": asdict(remaining),
             "tables": tables,
             "debits": [_debit_fields(debit) for debit in debits],
             "answers": book.answered,
@@ -593,6 +598,19 @@ def _describe_spent(spent_eps: float, further_releases: int | None, total_eps: f
     return (
         f"spent: eps = {spent_eps:.4g} of {total_eps:g} ({share:.3g} %); the rest pays for this "
         f"number of further releases like the last one: {count}"
+    )
+
+
+def _describe_remaining(remaining: RemainingBudget) -> str:
+    """Return a sentence on which kinds of releases still fit into a ledger."""
+    sentence = remaining.sentence()
+    if not sentence:
+        return "no further release fits into this ledger, whatever its eps"
+    if not remaining.labels_eps or not remaining.gaussian_eps:
+        return sentence
+    return (
+        f"{sentence}. A release of the one kind leaves less room for the other, or none "
+        "(docs/releasing_reference.md)"
     )
 
 

@@ -138,6 +138,8 @@ def _check_worth(request: PredictRequest, release: AnyRelease) -> None:
                 objections += doubts
         for line in release.requested_claim.owner_warnings(request.opened.dataset.declared_size):
             console.note(line)
+        if warning := request.payer.closing_warning(release.claim.guarantee, release.requested):
+            console.warn(warning)
     if objections:
         reasons = "; ".join(objections)
         raise ConfigError(

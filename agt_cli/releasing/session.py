@@ -83,6 +83,9 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
             'type one query per line, for example {"id": 1, "record": {...}}; to end the '
             "session, press Ctrl-D"
         )
+    queries = request.config.total.queries or lot
+    if warning := request.payer.closing_warning(session.claim.guarantee, queries):
+        console.warn(warning)
     put_line({"claim": plain_of(session.claim.for_file())})
     try:
         for number, line in read_lines(sys.stdin.buffer):

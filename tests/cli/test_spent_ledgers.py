@@ -1,5 +1,6 @@
 """What commands propose and refusals say where a ledger is spent, or only has the same ids."""
 
+import io
 import os
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from ledgers import people
 from museum import LINEAR
 
 from agt.errors import ConfigError
-from agt.ledger.ledger import Ledger, check_no_other_ledger, similar_table_warnings
+from agt.ledger.ledger import Exhausted, Ledger, check_no_other_ledger, similar_table_warnings
 from agt.ledger.tables import AdmittedTable
 from agt_cli.start.settings import StartSettings
 
@@ -62,6 +63,37 @@ def test_the_refusal_of_a_spent_ledger_says_what_answers_without_spending(
     agt("predict", f"release={folder}", "inputs=q.csv", "-q").ended(0)
     os.rename(folder, "elsewhere")
     agt(*again).ended(3, "agt predict release=FOLDER")
+
+
+LABELS = ("inputs=q.csv", "mechanism=randomized_response", "force=true")
+
+
+def test_labels_that_close_a_ledger_to_weights_are_warned_of_before_they_are_paid(
+    agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Exhausted("stopped at the debit")
+
+    spend = ("predict", f"run={run}", "ledger=people", *LABELS)
+    little = agt(*spend, "total.eps=0.05").ended(0)
+    assert "takes most" not in little.err
+    Path("q.csv").write_text("x1,x2\n0.3,0.2\n")
+    with monkeypatch.context() as context:
+        context.setattr(Ledger, "debit", refuse)
+        agt(*spend, "total.eps=0.4").ended(3, "takes most", "no release with Gaussian noise")
+    agt(*spend, "total.eps=0.4").ended(0, "takes most")
+    show = agt("ledger", "show", "people", "--json").ended(0).json
+    assert show["remaining"] == {"labels_eps": 0.55, "gaussian_eps": 0.0, "delta": 1e-5}
+    refused = ("predict", f"run={run}", "ledger=people", "total.eps=0.01", *WEIGHTS)
+    agt(*refused).ended(3, "labels by randomized_response still fit, with eps = 0.55")
+
+
+def test_a_session_whose_labels_close_a_ledger_to_weights_says_so_first(
+    agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    session = ("predict", f"run={run}", "ledger=people", "inputs=-", *LABELS[1:])
+    agt(*session, "total.eps=0.4", "total.queries=2").ended(0, "takes most")
 
 
 def test_the_next_command_of_a_certification_names_the_ledger(agt: Agt, run: Path) -> None:
