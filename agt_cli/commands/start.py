@@ -127,15 +127,16 @@ def _summarise(
     dataset = trained.prepared.dataset
     test = dataset.test
     folder = trained.record.folder
-    ledger = LedgerProposal(eps=settings.planned_eps)
+    mechanism = weights_mechanism(model)
+    ledger = LedgerProposal(mechanism=mechanism, eps=settings.planned_eps)
     if settings.purpose != "certificates":
-        mechanism = weights_mechanism(model)
         ledger = LedgerProposal.find(
-            folder, mechanism, settings.planned_eps, settings.delta, dataset.train.units
+            folder, mechanism, settings.planned_eps, settings.delta, dataset
         )
     # Where the ledger accepts no release, the plan is that of the budget that was named.
     eps = ledger.eps or settings.planned_eps
-    planned = plan(model, test.features, test.labels, (eps,), settings.delta, PLANNED_QUERIES)
+    delta = min(settings.delta, ledger.max_delta)
+    planned = plan(model, test.features, test.labels, (eps,), delta, PLANNED_QUERIES)
     steps = NextSteps.propose(
         settings,
         inspection,

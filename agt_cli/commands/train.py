@@ -269,7 +269,7 @@ def _private_labels(
     supported = [name for name in WEIGHTS_MECHANISMS if name in heads]
     if supported:
         mechanism = supported[0]
-    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5, dataset.train.units)
+    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5, dataset)
     yield from ledger.sentences
     if not ledger.accepts_a_release:
         return
@@ -281,7 +281,7 @@ def _private_labels(
     elif not ledger.admitted:
         yield f"to use this ledger: {ledger.admission(folder)}"
     total = (f"{ledger.eps:g}", ledger.delta(1e-5))
-    command = release_command(folder, mechanism, *total, ledger=ledger.name)
+    command = release_command(folder, ledger.mechanism, *total, ledger=ledger.name)
     yield f"for private labels: agt {command} ({QUERIES_MEANING.rstrip('.')})"
 
 

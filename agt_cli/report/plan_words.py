@@ -96,9 +96,15 @@ def _one_by_one_sentence(plan: Plan) -> str:
         f"{counted(count, 'query', 'queries')} with mechanism={name} at total eps = {eps:g}"
         for eps, (count, name) in plan.one_by_one.items()
     )
+    beside_weights = ""
+    if plan.weights:
+        beside_weights = (
+            " Labels without Gaussian noise hardly share a ledger with weights: after them, no "
+            "weights may fit although eps is left (`agt ledger show` says what fits)."
+        )
     return (
         "Number of queries that can be answered one by one at an accuracy within 0.01 of the "
-        f"{nominal} that the model has without noise: {listed}."
+        f"{nominal} that the model has without noise: {listed}.{beside_weights}"
     )
 
 

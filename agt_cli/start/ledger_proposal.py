@@ -3,18 +3,23 @@
 It depends on the ledgers and on public settings alone. Nothing is written, and nothing is spent.
 """
 
+import math
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
+from agt.data.dataset import Dataset
 from agt.data.ids import resemble_row_numbers
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
 from agt.ledger.ledger import SAME_IDS, Ledger, MatchingTable, check_no_other_ledger
 from agt.ledger.payer import ProtectedPeople
+from agt.ledger.remaining import RemainingBudget
 from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt_cli.ledger_files import require_ledger
@@ -22,7 +27,7 @@ from agt_cli.releasing.ledgers import people_of_run, second_head
 from agt_cli.releasing.payer import ledgers_of
 from agt_cli.releasing.spent import free_answers
 from agt_cli.report.opening import open_run
-from agt_cli.report.proposed_release import HEAD
+from agt_cli.report.proposed_release import HEAD, MECHANISM_OF_LABELS
 
 _SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 """The shares of the planned eps that are proposed where all of it does not fit, the first first."""
@@ -41,7 +46,9 @@ class LedgerProposal:
             be opened; empty: there is none.
         unit: whose data its budget protects, as the ledger records it; empty: as the run says.
         admitted: whether it has admitted this table, and not only another one of these people.
+        mechanism: of the release that is proposed: the planned one, or labels if only these fit.
         eps: the largest budget, at most the planned one, of a release that it accepts; 0: none.
+        labels_eps: the largest eps of labels that fit by themselves, all together.
         max_delta: of its budget, which the delta of a release should not exceed.
         sentences: what the owner should know of the ledgers; empty: there are none.
         declares_others: whether a new ledger must declare that its people are others than those of
@@ -51,14 +58,16 @@ class LedgerProposal:
     name: str = ""
     unit: str = ""
     admitted: bool = False
+    mechanism: str = ""
     eps: float = 0.0
+    labels_eps: float = math.inf
     max_delta: float = 1.0
     sentences: tuple[str, ...] = ()
     declares_others: bool = False
 
     @classmethod
     def find(
-        cls, folder: Path, mechanism: str, eps: float, delta: float, names: np.ndarray
+        cls, folder: Path, mechanism: str, eps: float, delta: float, dataset: Dataset
     ) -> "LedgerProposal":
         """Read the ledgers in the working directory, and return what they would accept.
 
@@ -69,7 +78,7 @@ class LedgerProposal:
             mechanism: the name of the mechanism that is to release from the run.
             eps: of the planned budget of this release.
             delta: likewise.
-            names: the names of the run's people.
+            dataset: that the run was trained on.
         """
         run = open_run(folder, "train")
         people = people_of_run(run)
@@ -81,21 +90,25 @@ class LedgerProposal:
                 sentences=tuple(f"No release can be counted: {error}." for error in ledgers.errors)
             )
         if not ledgers.holding:
-            return cls(eps=eps)
+            return cls(mechanism=mechanism, eps=eps)
         # A ledger that admitted the same data or file comes before one with the same names.
         name, match = min(ledgers.holding.items(), key=lambda item: item[1].by_names)
         show = f"To see its budget, type `agt ledger show {shlex.quote(name)}`."
         try:
             with Ledger.open(require_ledger(name), second_head(), writing=False) as ledger:
+                mechanisms = [mechanism]
+                if dataset.target.class_count is not None:
+                    mechanisms.append(MECHANISM_OF_LABELS)  # they may fit where weights do not
                 proposal = cls._accepted_by_ledger(
-                    ledger, name, people, mechanism=mechanism, eps=eps, delta=delta
+                    ledger, name, people, mechanisms=mechanisms, eps=eps, delta=delta
                 )
                 population = ledger.population.name
         except AgtError as error:
             refused = f"It would refuse a release: {error}."
             proposal = cls(name, sentences=(refused,))
             population = ""
-        if match.by_names and _may_be_by_chance(names, match.share):
+        if match.by_names and _may_be_by_chance(dataset.train.units, match.share):
+            proposal = replace(proposal, mechanism=mechanism)
             return cls._propose_own_ledger(folder, name, match, proposal, eps)
         sentence = (
             f"These people already have the ledger {name}: it admitted the table {match.name} with "
@@ -139,7 +152,7 @@ class LedgerProposal:
         instead = f"{declared} `{admission}`, and give ledger={shlex.quote(name)}."
         of_other_ledger = _name_ledger(name, proposal.sentences)
         sentences = (_shared_ids_sentence(name, match), instead, *of_other_ledger)
-        return cls(declares_others=True, eps=eps, sentences=sentences)
+        return cls(declares_others=True, mechanism=proposal.mechanism, eps=eps, sentences=sentences)
 
     @classmethod
     def _accepted_by_ledger(
@@ -148,7 +161,7 @@ class LedgerProposal:
         name: str,
         people: ProtectedPeople,
         *,
-        mechanism: str,
+        mechanisms: Sequence[str],
         eps: float,
         delta: float,
     ) -> "LedgerProposal":
@@ -158,7 +171,8 @@ class LedgerProposal:
             ledger: the ledger, open to read.
             name: as ``ledger=`` takes it.
             people: those whom the release is about, with their table.
-            mechanism: the name of the mechanism that is to release from the run.
+            mechanisms: the names of the mechanisms that may release from the run; the first one of
+                which a release fits is proposed.
             eps, delta: the planned budget of this release.
 
         Raises:
@@ -174,30 +188,39 @@ class LedgerProposal:
         check_no_other_ledger(
             ledger.path, table, compare_names=not admitted, declared_others=book.declared
         )
-        kind = weights_mechanisms().get(mechanism)
         max_delta = population.allowance.delta
 
-        def guarantee_within(budget: float) -> Guarantee:
+        def guarantee_within(mechanism: str, budget: float) -> Guarantee:
             """Return the guarantee of the whole release with this total eps."""
+            kind = weights_mechanisms().get(mechanism)
             # All labels together spend at most this, however many they are.
             if kind is None:
                 return PureDP(budget)
             return kind.within(budget, min(delta, max_delta) or delta).guarantee
 
         smaller = [float(f"{share * eps:.2g}") for share in _SHARES]
-        for budget in (eps, *smaller):
-            guarantee = guarantee_within(budget)
+        remaining = RemainingBudget.after(population.allowance, book.spent)
+        for mechanism, budget in product(mechanisms, (eps, *smaller)):
+            guarantee = guarantee_within(mechanism, budget)
             if population.allowance.max_lot_size(book.spent, guarantee, 1):
-                less = f"What is left of its budget holds eps = {budget:g}, not {eps:g}."
+                is_planned = mechanism == mechanisms[0]
+                less = ""
+                if not is_planned:
+                    less = f"Of what is left of its budget, {remaining.sentence()}."
+                elif budget < eps:
+                    less = f"What is left of its budget holds eps = {budget:g}, not {eps:g}."
                 return cls(
                     name,
                     population.unit,
                     admitted,
+                    mechanism=mechanism,
                     eps=budget,
-                    max_delta=max_delta,
-                    sentences=(less,) if budget < eps else (),
+                    labels_eps=remaining.labels_eps,
+                    # With a delta, a plan would share eps among more labels than the ledger does.
+                    max_delta=max_delta if is_planned else 0.0,
+                    sentences=(less,) if less else (),
                 )
-        reason = describe_refusal(population, book.spent, guarantee_within(eps))
+        reason = describe_refusal(population, book.spent, guarantee_within(mechanisms[0], eps))
         sentence = f"{reason[0].upper()}{reason[1:]}."
         return cls(name, population.unit, admitted, sentences=(sentence,))
 

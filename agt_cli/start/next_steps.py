@@ -8,7 +8,7 @@ from pathlib import Path
 from agt.mechanisms.planning import Plan
 from agt.models.model import Model
 from agt_cli.ledger_files import ledger_path
-from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, release_command
+from agt_cli.report.proposed_release import MECHANISM_OF_LABELS, WEIGHTS_MECHANISMS, release_command
 from agt_cli.report.scoring import Scoring
 from agt_cli.runs.inspection import Inspection
 from agt_cli.start.ledger_proposal import LedgerProposal
@@ -67,7 +67,8 @@ class NextSteps:
         """
         may_release = settings.purpose != "certificates" and ledger.accepts_a_release
         measuring: list[str] = []
-        if settings.private_groups(inspection) and may_release:
+        may_release_weights = may_release and ledger.mechanism != MECHANISM_OF_LABELS
+        if settings.private_groups(inspection) and may_release_weights:
             measuring = measuring_commands(settings, scoring, folder, ledger)
         measures_first = bool(measuring) and settings.purpose == "answers"
         unmet = _unmet_conditions(model)
@@ -80,6 +81,9 @@ class NextSteps:
         elif release is not None and not unmet and may_release:
             proposed = 0
             onward = publishing_commands(settings, folder, release.mechanism, ledger)
+        elif ledger.mechanism == MECHANISM_OF_LABELS and not unmet and may_release:
+            proposed = 1
+            onward = publishing_commands(settings, folder, MECHANISM_OF_LABELS, ledger)
         else:
             proposed = 2
             onward = [certifying]
@@ -90,6 +94,7 @@ class NextSteps:
             ways=describe_ways(
                 planned,
                 scoring,
+                ledger,
                 ledger.eps or settings.planned_eps,
                 unmet=unmet,
                 unit_name=settings.unit_names.plural,

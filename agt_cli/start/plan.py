@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from agt.errors import counted
 from agt.mechanisms.planning import Plan, PlannedRelease, releasable_heads
 from agt.models.model import Model
-from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS
+from agt_cli.report.proposed_release import MECHANISM_OF_LABELS, WEIGHTS_MECHANISMS
 from agt_cli.report.scoring import Scoring
+from agt_cli.start.ledger_proposal import LedgerProposal
 
 PLANNED_QUERIES = (1, 10, 100)
 """The numbers of answers one by one that are compared with released weights."""
@@ -76,6 +77,7 @@ def _not_yet(unmet: Sequence[str]) -> str:
 def describe_ways(
     planned: Plan,
     scoring: Scoring,
+    ledger: LedgerProposal,
     eps: float,
     *,
     unmet: Sequence[str],
@@ -90,6 +92,7 @@ def describe_ways(
     Args:
         planned: what could be released of the model.
         scoring: how answers are scored.
+        ledger: what the ledger of these people accepts.
         eps: the total budget that it was planned with.
         unmet: the conditions of a guarantee that are not met, in words.
         unit_name: what certificates count, in the plural.
@@ -104,15 +107,24 @@ def describe_ways(
         release = weights_release(planned)
         if release is not None:
             weights = _describe_weights(release, planned, scoring)
+        elif ledger.mechanism == MECHANISM_OF_LABELS:
+            weights = f"none, because no weights fit into what is left of the ledger {ledger.name}"
         count, mechanism = planned.one_by_one.get(eps, (0, ""))
-        if count:
+        if ledger.labels_eps < eps:
+            singly = (
+                f"of this, only eps = {ledger.labels_eps:g} fits into what is left of the ledger "
+                f"{ledger.name}"
+            )
+        elif count:
             score = scoring.expected_words(planned.evidence.score_limit)
             singly = f"{counted(count, 'answer')}, {score}, with mechanism={mechanism}"
             singly += _more_answers(planned, scoring, count)
+    # A ledger that has paid for labels may have no room for weights, although eps is left.
+    instead = " instead of weights" if weights_release(planned) else ""
     cost = f"eps = {eps:g}, delta = {planned.delta:g}"
     return [
         f"weights, published once ({cost}): {weights}",
-        f"{scoring.answers}, one by one for the same budget: {singly}",
+        f"{scoring.answers}, one by one for the same budget{instead}: {singly}",
         f"certificates (not to be published): {scoring.certificate_words(unit_name)}",
     ]
 

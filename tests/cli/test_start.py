@@ -582,6 +582,41 @@ def test_people_who_have_a_ledger_are_not_proposed_another(agt: Agt, tmp_path: P
 
 
 @pytest.mark.usefixtures("uncompared")
+def test_where_only_labels_fit_into_a_ledger_labels_are_proposed(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 600)
+    given = (*ANSWERS, "id=member", "eps=1", "--json")
+    run = agt("start", "t.csv", *given).ended(0).json["run"]
+    budget = ("total.eps=1", "total.delta=1e-5", "unit=one customer")
+    agt("ledger", "init", "people", f"run={run}", *budget, "-q").ended(0)
+    spend = ("mechanism=randomized_response", "total.eps=0.4", "force=true", "-q")
+    pd.read_csv("t.csv").head(2).to_csv("two.csv", index=False)
+    agt("predict", f"run={run}", "ledger=people", "inputs=two.csv", *spend).ended(0)
+    found = agt("start", "t.csv", *given, "force=true").ended(0).json
+    (release,) = (typed(line, "two.csv", trained=True) for line in found["next_commands"])
+    assert {"mechanism=randomized_response", "total.eps=0.6", "total.delta=0"} <= {*release}
+    weights, singly, _ = found["plan"]
+    assert weights.endswith("no weights fit into what is left of the ledger people")
+    assert "eps = 0.6, delta = 0" in weights
+    assert found["recommended"] == singly
+    agt(*release, "-q").ended(0)
+    spent = agt("start", "t.csv", *given, "force=true").ended(0).json
+    assert spent["next"].startswith("agt certify")
+
+
+@pytest.mark.usefixtures("uncompared")
+def test_after_weights_a_plan_says_how_much_fits_for_labels(agt: Agt, tmp_path: Path) -> None:
+    shop(tmp_path / "t.csv", 600)
+    given = (*ANSWERS, "id=member", "eps=0.5", "--json")
+    found = agt("start", "t.csv", *given).ended(0).json
+    budget = ("total.eps=1", "total.delta=1e-5", "unit=one customer")
+    agt("ledger", "init", "people", f"run={found['run']}", *budget, "-q").ended(0)
+    spend = ("mechanism=noisy_statistics", "total.eps=0.5", "total.delta=1e-5", "force=true")
+    agt("predict", f"run={found['run']}", "ledger=people", "inputs=t.csv", *spend).ended(0)
+    _, singly, _ = agt("start", "t.csv", *given, "force=true").ended(0).json["plan"]
+    assert "only eps = 0.179 fits" in singly
+
+
+@pytest.mark.usefixtures("uncompared")
 def test_numbered_ids_that_match_by_chance_are_proposed_a_ledger_of_their_own(
     agt: Agt, tmp_path: Path
 ) -> None:
