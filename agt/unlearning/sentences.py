@@ -335,6 +335,11 @@ TEMPLATES: dict[str, str] = {
         "may still be trained on erased records: train each again with {settings}, erase in the "
         "new run, and delete the folder of the old one"
     ),
+    "of_other_tables": (
+        "these runs were NOT SEARCHED ({runs:few}), because they were trained on other data "
+        "({tables:few}) in which other columns name records and people: if the people of this "
+        "request are in them, too, erase there with the ids that they have there"
+    ),
     "named_otherwise": (
         "{runs} of the other runs were NOT SEARCHED, because their data name records and people by "
         "other columns (dataset.id and dataset.unit; with dataset.id=null, all columns of a "

@@ -110,8 +110,8 @@ def summary(account: ErasureReport) -> dict[str, str]:
         changed = int(facts["test_answers_changed"])
         rows["changed answers"] = f"the updated model answers {changed:,} of {queries} differently"
     if account.waiting is not None:
-        rows["until the next update"] = (
-            f"(agt unlearn run=...) {_answered_while_pending(account.waiting)}"
+        rows["until the next update (agt unlearn run=...)"] = _answered_while_pending(
+            account.waiting
         )
     if account.abstained or (account.abstained is not None and account.updated):
         rows["queries left unanswered until pending erasure requests were carried out"] = counted(
@@ -208,6 +208,9 @@ def _traces(search: TraceSearch) -> str:
     if runs:
         searched = sum(place.searched for place in search.places)
         words = _traces_in_runs(traces, searched, runs, few(kinds_of_runs))
+        other_tables = sum(len(_runs_of_other_tables(place)) for place in search.places)
+        if other_tables:
+            words += f" ({other_tables} of them are of other tables)"
     if any(_has_remark(place, "trained_on_erased_earlier") for place in search.places):
         words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
@@ -237,6 +240,12 @@ def _traces_in_runs(traces: int, searched: int, runs: int, kind_of_runs: str) ->
     if missing:
         words += f"; {missing} of {runs} were NOT SEARCHED for all erased records"
     return words
+
+
+def _runs_of_other_tables(place: Place) -> Sequence[str]:
+    """Return the runs of one place that were trained on other tables and were not searched."""
+    remarks = {remark.code: remark.values for remark in place.remarks}
+    return _names_of(remarks, "of_other_tables", "runs")
 
 
 def _has_remark(place: Place, code: str) -> bool:
@@ -330,8 +339,16 @@ def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
             f"content (dataset.id=null): train it again with {settings} (its command is argv in "
             f"its env.json), erase in the new run, and delete {folder}/{run}"
         )
+    of_other_tables = _names_of(remarks, "of_other_tables", "runs")
+    if of_other_tables:
+        tables = few(_names_of(remarks, "of_other_tables", "tables"))
+        yield (
+            f"if the people of this request are also in {tables}: erase in the runs on that data, "
+            f"too, with the ids that they have there ({few(of_other_tables)} below {folder})"
+        )
     missing = place.runs - place.searched
     unsearched = missing - len(_names_of(remarks, "training_stopped", "folders")) - len(by_content)
+    unsearched -= len(of_other_tables)
     if unsearched > 0:
         yield (
             f"look after the runs below {folder} that were NOT SEARCHED ({unsearched} of "

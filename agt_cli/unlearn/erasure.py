@@ -160,13 +160,19 @@ class NothingErased:
         The sentence begins with a small letter and has no full stop.
         """
         request = self.request
-        ids = counted(request.asked, "requested id")
+        ids = f"{counted(request.asked, 'requested id')}{self._kind_of_ids}"
         test_people = counted(request.untrained, "person", "people")
         test_records = counted(request.test_records, "test record")
+        only_test = f"{test_records} of {test_people}, which training did not use"
+        nothing = "nothing to erase from the model"
+        if not request.unknown:
+            return (
+                f"{nothing}: {ids} of the request name only {only_test}. Delete the rows of these "
+                "records from the data yourself"
+            )
         return (
-            f"nothing to erase in this run: of {ids}{self._kind_of_ids}, {request.unknown} name no "
-            f"record of its data, and the others name {test_records} of {test_people}, which "
-            "training did not use"
+            f"{nothing}: of {ids}, {request.unknown} name no record of its data, and the others "
+            f"name {only_test}"
         )
 
     @property
@@ -221,9 +227,8 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
         console: prints notes and progress.
 
     Returns:
-        The entry that was carried out. ``NothingErased`` if no id names a training record (which
-        ``order.may_be_unknown`` allows): then nothing was changed, and requests that were pending
-        still are.
+        The entry that was carried out. ``NothingErased`` if no id names a training record:
+        then nothing was changed, and requests that were pending still are.
 
     Raises:
         ConfigError, DataError: there is nothing to do, or the request, the run or its data is not
@@ -314,7 +319,7 @@ def _carry_out(
     job = ErasureJob(
         run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
     )
-    _note_releases(releases_of_state(run.digest, order.places), console)
+    _note_releases(releases_of_state(run.digest, order.places), console, order.rehearse)
     targets = TraceTargets.of(known, request, run)
     searched = {} if order.rehearse else searched_runs(targets, run.folder, order.places)
     with NextState(run) as record:
@@ -352,22 +357,25 @@ def _carry_out(
     return ErasureOutcome(run, settings, prepared, log, digest, lambda: targets, words)
 
 
-def _note_releases(releases: Sequence[Path], console: Console) -> None:
+def _note_releases(releases: Sequence[Path], console: Console, is_rehearsal: bool) -> None:
     """Say that ``agt verify`` can no longer recompute the claims of some releases afterwards.
 
     Args:
         releases: the folders of the releases that were made from the run's present state.
         console: prints the note; nothing is printed if there are no releases.
+        is_rehearsal: the run itself is not changed, so there is time to prepare the erasure.
     """
     if not releases:
         return
     count = counted(len(releases), "release was", "releases were")
-    console.note(
-        f"note: {count} made from the present state of this run ({few(releases)}). After this "
-        "command, agt verify can no longer recompute their claims. If you have not kept the "
-        "page that it writes (agt verify FOLDER page=FILE), stop now with Ctrl-C and write it "
-        "first"
-    )
+    made = f"note: {count} made from the present state of this run ({few(releases)})"
+    if is_rehearsal:
+        console.note(
+            f"{made}. When the run itself is erased from, agt verify can no longer recompute "
+            "their claims. So before that, store the page of each: agt verify FOLDER page=FILE"
+        )
+    else:
+        console.note(f"{made}. From now on, agt verify can no longer recompute their claims")
 
 
 def _describe_change(run: Run, entry: RequestEntry, digest: str) -> str:

@@ -360,11 +360,11 @@ def request_for(
             False: they are refused.
 
     Returns:
-        The request. It names no record if, with ``may_be_unknown``, no id names a training record.
+        The request. It names no training record if no id does.
 
     Raises:
-        ConfigError: an id names no training record, or its erasure was requested before; a
-            requested record is public; or too few records would remain to train on.
+        ConfigError: an id names no record, or its erasure was requested before; a requested record
+            is public; or too few records would remain to train on.
     """
     lookup = IdLookup(known, by or known.by)
     # Blanks at the ends of an id are ignored, unless an id of the data has them.
@@ -383,7 +383,7 @@ def request_for(
     requested = [requested_id for requested_id in distinct_ids if requested_id.name not in ignored]
     _check_not_requested_before(requested, path)
     _check_known(lookup, requested, path)
-    _check_test_records(known, requested, path, may_be_unknown)
+    _check_test_records(known, requested, path)
     requested_rows = _rows_to_erase(known, requested, path)
     chosen = requested_rows
     if lookup.by == "id" or known.index.units is None:
@@ -566,19 +566,14 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
 
 
 def _check_test_records(
-    known: TrainingRecords,
-    requested: Sequence[RequestedId],
-    path: str,
-    may_be_test_only: bool,
+    known: TrainingRecords, requested: Sequence[RequestedId], path: str
 ) -> None:
-    """Raise ConfigError for ids of test records that the model depends on, or if there are only
-    ids of test records.
+    """Raise ConfigError for ids of test records that the model depends on.
 
     Args:
         known: the run's training records.
         requested: the ids of the request.
         path: the file that they came from, for the message.
-        may_be_test_only: whether all ids may be those of test records.
     """
     of_test = _describe_ids(requested, "test")
     if of_test and known.features_use_test:
@@ -586,13 +581,6 @@ def _check_test_records(
             f"ids={path}: {of_test} are ids of test records, but the model depends on these "
             "records, because its features were computed from them "
             "(certificate.features.public=test): delete their rows and train again"
-        )
-    is_test_only = all(requested_id.match == "test" for requested_id in requested)
-    if of_test and is_test_only and not may_be_test_only:
-        raise ConfigError(
-            f"ids={path}: {of_test} are ids of test records, which training did not use. There is "
-            "nothing to erase from the model. Delete the rows of these records from the data "
-            "yourself; the run does not need these rows"
         )
 
 

@@ -68,7 +68,9 @@ NOT_IN_CONTENT_IDS = (
 FILE_SETTINGS = ("path", "data_dir")
 """Settings of a table that change no such id either, because a table lists its columns."""
 MAX_INDEX_BYTES = 2**34
-Unsearched = Literal["key_gone", "index_unreadable", "named_otherwise", "named_by_content"]
+Unsearched = Literal[
+    "key_gone", "index_unreadable", "named_otherwise", "named_by_content", "of_other_tables"
+]
 """Why a run could not be searched for names; each is the code of a sentence."""
 
 
@@ -81,11 +83,15 @@ class NameColumns:
             itself, and each is its own unit.
         content: what decides how a record is named without ``id``: ids are then hashes of the
             label, the unit and the columns that a data set reads, or its own class makes them.
+        table: the name of the run's data.
+        files: the sha256 of the data's files.
     """
 
     id: str | None
     unit: str | None
     content: str = ""
+    table: str = ""
+    files: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, run: Run) -> "NameColumns | None":
@@ -93,13 +99,23 @@ class NameColumns:
         dataset = run.config.get("dataset")
         if not isinstance(dataset, Mapping):
             return None
-        return cls(dataset.get("id"), dataset.get("unit"), _content_of_names(run, dataset))
+        return cls(
+            dataset.get("id"),
+            dataset.get("unit"),
+            _content_of_names(run, dataset),
+            str(run.environment.get("dataset")),
+            frozenset(_file_digests(run)),
+        )
 
     @property
     def settings(self) -> str:
         """The settings of a training whose records have the same names; empty: by content."""
         columns = {"dataset.id": self.id, "dataset.unit": self.unit}
         return " ".join(f"{name}={column}" for name, column in columns.items() if column)
+
+    def is_of_another_table(self, other: "NameColumns") -> bool:
+        """Return whether another run's data have another name, and no file of this run's data."""
+        return self.table != other.table and not self.files & other.files
 
     def shares_ids(self, other: "NameColumns") -> bool:
         """Return whether an id of a record of this run names the same record in the other."""
@@ -304,6 +320,7 @@ class RunSearch:
             were found in it then, or the data still has their rows.
         had_traces: the hashes that an earlier search found in it.
         reason: why it could not be searched for names; None: it could.
+        table: the name of its data; empty: not known.
         own_learner: whether it was trained by a learner of the user's own, from which agt cannot
             erase records.
     """
@@ -317,6 +334,7 @@ class RunSearch:
     of_earlier_updates: int = 0
     had_traces: frozenset[str] = frozenset()
     reason: Unsearched | None = None
+    table: str = ""
     own_learner: bool = False
 
     @property
@@ -573,7 +591,11 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
     by_content = tuple(
         name for name, answer in answers.items() if answer.reason == "named_by_content"
     )
-    del reasons["named_by_content"]  # these runs are named, where others are counted
+    of_other_tables = {
+        name: answer.table for name, answer in answers.items() if answer.reason == "of_other_tables"
+    }
+    # These runs are named, where others are counted.
+    del reasons["named_by_content"], reasons["of_other_tables"]
     settings = "" if targets.columns is None else targets.columns.settings
     yield from _remarks_on_found(
         {
@@ -592,6 +614,10 @@ def _remarks_of(targets: TraceTargets, answers: Mapping[str, RunSearch]) -> Iter
                 "units": max(of_people, default=0),
             },
             "named_by_content": {"runs": by_content, "settings": settings or "dataset.id=COLUMN"},
+            "of_other_tables": {
+                "runs": tuple(of_other_tables),
+                "tables": tuple(sorted(set(of_other_tables.values()))),
+            },
             **{reason: {"runs": count} for reason, count in sorted(reasons.items())},
         }
     )
@@ -639,8 +665,12 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
     if (records_missing or people_missing) and not is_key:
         reason = "key_gone"
     elif (records_missing or people_missing) and not targets.shares_names(columns):
-        by_content = columns is not None and not columns.settings
-        reason = "named_by_content" if by_content else "named_otherwise"
+        reason = "named_otherwise"
+        if columns is not None and targets.columns is not None:
+            if targets.columns.is_of_another_table(columns):
+                reason = "of_other_tables"
+            elif not columns.settings:
+                reason = "named_by_content"
     return RunSearch(
         key=index.key,
         index_digest=index_digest,
@@ -651,6 +681,7 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
         of_earlier_updates=len(earlier_rows),
         had_traces=before,
         reason=reason,
+        table="" if columns is None else columns.table,
         own_learner=own_learner_of(other.config) is not None,
     )
 
@@ -673,13 +704,20 @@ def _content_of_names(run: Run, dataset: Mapping[str, Any]) -> str:
     if "numeric" in dataset:
         ignored += FILE_SETTINGS
     else:
-        files = run.environment.get("data_files")
-        entries = files.values() if isinstance(files, Mapping) else ()
-        digests = sorted(
-            str(entry.get("sha256")) for entry in entries if isinstance(entry, Mapping)
-        )
+        digests = _file_digests(run)
     settings = {name: value for name, value in dataset.items() if name not in ignored}
     return json.dumps([settings, digests], default=str)
+
+
+def _file_digests(run: Run) -> list[str]:
+    """Return the sorted sha256 of the files of a run's data; nothing of the run was verified."""
+    files = run.environment.get("data_files")
+    entries = files.values() if isinstance(files, Mapping) else ()
+    return sorted(
+        str(entry["sha256"])
+        for entry in entries
+        if isinstance(entry, Mapping) and "sha256" in entry
+    )
 
 
 def _earlier_states(run: Path, manifest: Manifest) -> frozenset[str]:

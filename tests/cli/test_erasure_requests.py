@@ -87,7 +87,6 @@ def test_requests_of_people(agt: Agt) -> None:
     assert "1 of 2" in of_test
     assert len(ask(of, str(train.ids[0]), by="id").records) == 1
     for words, message in (
-        ((tested,), r"ids=ids\.txt: .*1 of 1 ids"),
         (("x", one), r"ids=ids\.txt: .*1 of 2 ids \(line 1\).*by=id"),
         (("",), r"ids=ids\.txt: "),
         (tuple(train.units), r"ids=ids\.txt"),

@@ -21,7 +21,7 @@ from agt_cli.cli import main
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import read_settings, stored_network
 from agt_cli.unlearn.account import ErasureReport, read_account
-from agt_cli.unlearn.account_md import account_lines, account_markdown, open_tasks
+from agt_cli.unlearn.account_md import account_lines, account_markdown, open_tasks, summary
 from agt_cli.unlearn.hash_key import KEY_FILE
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log
 from agt_cli.unlearn.traces import NameColumns
@@ -282,6 +282,44 @@ def test_a_run_that_names_its_records_by_other_columns_is_not_called_searched(
     assert counts(account) == (1, 0, 0)
     assert codes(account) == {"named_otherwise"}
     assert any("dataset.id" in task for task in open_tasks(account, ["outputs"]))
+
+
+def test_a_run_on_another_table_with_other_ids_is_named_with_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = write_table()
+    table.assign(a=table.a + 1).to_csv("pupils.csv", index=False)
+    train(str(A), "dataset.id=id")
+    train(str(B), "dataset.id=number", "dataset.path=pupils.csv", "dataset.name=pupils")
+    Path("ids.txt").write_text(people_of(A)[0])
+    account = unlearn(A, LATER, "ids=ids.txt")
+    assert counts(account) == (1, 0, 0)
+    assert codes(account) == {"of_other_tables"}
+    (task,) = [task for task in open_tasks(account, ["outputs"]) if "pupils" in task]
+    assert "train/b" in task
+    assert not any("NOT SEARCHED" in task for task in open_tasks(account, ["outputs"]))
+    assert "1 of them are of other tables" in summary(account)["traces"]
+    assert main(["verify", LATER]) == 0
+
+
+def test_a_request_for_test_records_alone_is_recorded_and_erases_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A))
+    tested = {*data_of(A).test.units.tolist()} - {*people_of(A)}
+    Path("ids.txt").write_text(min(tested))
+    digest = open_run(A, "train").digest
+    capsys.readouterr()
+    assert main(["unlearn", f"run={A}", "ids=ids.txt", "--json", f"hydra.run.dir={LATER}"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["metrics"]["people_with_test_records_only"] == 1
+    assert open_run(A, "train").digest == said["digest"] == digest
+    assert main(["verify", LATER]) == 0
+    page = (Path(LATER) / "report.md").read_text(encoding="utf-8")
+    assert "Nothing to erase from the model" in page
 
 
 def test_a_run_that_names_records_by_content_is_to_be_trained_again_with_the_columns_of_this_one(

@@ -164,8 +164,9 @@ def test_every_value_of_a_remark_by_name() -> None:
         "spent",
         "total",
     }
-    # settings: the names of columns
+    # settings: the names of columns; tables: those of data
     names = {"relation", "certificate", "mechanism", "output", "stages", "release", "settings"}
+    names |= {"tables"}
     # what does not hold, and an error's message
     texts = {"fact", "error"}
     found = {
