@@ -64,10 +64,17 @@ def _grid_doubts(model: Fitted) -> Iterator[str]:
 
 
 def counted_size_doubts(dataset: Dataset) -> list[str]:
-    """Return a warning if the declared size may have been counted; else an empty list.
+    """Return a warning if the declared size may have been counted, or is far off; or no warning.
 
     It depends on the number of private records, so it must not be published.
     """
+    if dataset.size_is_far:
+        return [
+            f"declared.size={dataset.declared_size:g} is far from {len(dataset.train):,}, the "
+            "number of training records. The model is regularised as one of the declared size "
+            "is, so its answers and stable distances may be far from those of a model for your "
+            "records: declare a public number near the number of training records"
+        ]
     if not dataset.counted_records:
         return []
     return [
@@ -151,6 +158,7 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
     is_frequent = count_of_class > len(sample) / (2 * len(count_of_class))
     is_absent = predicted_count_of_class == 0
     absent_frequent = model.classes[is_absent & is_frequent].tolist()
+    records = _describe_sample(model.model, sample)
     names = model.classes.tolist()  # Python's own numbers and words, as messages print them
     if is_nearly_constant(prediction, sample.labels):
         answer = int(predicted_count_of_class.argmax())
@@ -162,13 +170,13 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
             constant = f"nearly constant, and never predicts {absent}"
         yield (
             f"the model answers {names[answer]!r} for {predicted_count_of_class[answer]} of "
-            f"{len(sample)} training records, of which {count_of_class[answer]} have this label, "
+            f"{records}, of which {count_of_class[answer]} have this label, "
             f"so it is {constant}. {remedy.text(FIT_ARGUMENTS)}"
         )
         return
     if absent_frequent:
         yield (
-            f"on {len(sample)} training records, the model never predicts the classes "
+            f"on {records}, the model never predicts the classes "
             f"{absent_frequent}, "
             "although these classes are common in the training records. So the model is of "
             "little use: change the training settings"
@@ -179,10 +187,23 @@ def _class_doubts(model: Fitted, sample: Records) -> Iterator[str]:
     if correct <= most_frequent < len(sample):
         most_frequent_class = names[int(count_of_class.argmax())]
         yield (
-            f"the model labels {correct} of {len(sample)} training records correctly, but always "
-            f"answering {most_frequent_class!r} would be correct for {most_frequent} of the same "
+            f"the model labels {correct} of {records} correctly, but always answering "
+            f"{most_frequent_class!r} would be correct for {most_frequent} of the same "
             "records. So the model is of little use: change the training settings"
         )
+
+
+def _describe_sample(model: Model, sample: Records) -> str:
+    """Return how many training records were looked at, and that there are more, if there are.
+
+    Args:
+        model: a model that was just trained.
+        sample: some of its training records.
+    """
+    count = len(model.problem.dataset.train)
+    if len(sample) == count:
+        return f"{count} training records"
+    return f"a sample of {len(sample)} of the {count} training records"
 
 
 def _linear_doubts(model: Model) -> Iterator[str]:

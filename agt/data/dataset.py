@@ -22,6 +22,7 @@ from agt.data.coded import CodedFeatures, RowLookup
 from agt.data.digests import fingerprint, fingerprint_in_background, mark_of_codes
 from agt.data.ids import rough_hash
 from agt.data.records import Records
+from agt.data.settings import is_far_size
 from agt.data.target import Target
 from agt.errors import DataError
 from agt.facts import Evidence, Fact, Standing
@@ -139,6 +140,17 @@ class Dataset:
             return "training records"
         has_all = self.declared_size == training + len(self.test)
         return "training and test records" if has_all else ""
+
+    @property
+    def size_is_far(self) -> bool:
+        """Whether the declared size is far from the number of training records (``is_far_size``).
+
+        It depends on the number of private records, so it must not become part of a claim.
+        """
+        is_proved = self.size is not None and self.size.standing is Standing.PROVED
+        if is_proved or self.declared_size is None or not len(self.train):
+            return False
+        return is_far_size(self.declared_size, len(self.train))
 
     def public_rows(self, which: PublicRows) -> Records:
         """Return the records that are declared public.

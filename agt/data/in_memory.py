@@ -290,8 +290,8 @@ def check_features(x: object) -> np.ndarray:
     if features.dtype.kind not in "fiub" or features.ndim < 2:
         raise DataError(
             f"features: expected numbers with one row for each record, got type {features.dtype} "
-            f"and shape {features.shape}. For a single record, give x[None]; for a table with "
-            "words, give columns=agt.Columns(...)"
+            f"and shape {features.shape}. Features come first and labels second. For a single "
+            "record, give x[None]; for a table with words, give columns=agt.Columns(...)"
         )
     if features.dtype in (np.float32, np.float64):
         return features

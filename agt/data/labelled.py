@@ -178,6 +178,16 @@ def _unknown_label(
     remedy = "correct the label, or remove the row"
     if label is None or missing_word(str(label)):
         label_in_words = "no label"
+    elif str(label) in known:
+        types = ("text", "numbers", "int")
+        if not isinstance(label, str):
+            types = ("a number", "text", "str")
+        kind, kind_of_classes, conversion = types
+        label_in_words = f"the label {label!r}, which is {kind}"
+        remedy = (
+            f"the classes are {kind_of_classes}, so convert the labels (in NumPy and pandas, "
+            f"y.astype({conversion}))"
+        )
     else:
         label_in_words = f"the label {label!r}{nearest(str(label), known)}"
         if extensible:

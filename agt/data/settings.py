@@ -23,6 +23,16 @@ DECLARED_SIZE = "declared_size"
 """The name of the declared size in ``proposed_from_rows``."""
 
 
+def is_far_size(size: float, count: int) -> bool:
+    """Return whether a declared size is ten times a number of records or more, or at most a tenth.
+
+    Args:
+        size: the declared size.
+        count: the number of records that it should be near.
+    """
+    return not count < 10 * size < 100 * count
+
+
 def _refuse_bool(value: object) -> object:
     """Return the value, or raise ValueError if it is true or false, which text must quote."""
     if isinstance(value, bool):

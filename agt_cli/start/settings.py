@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from agt.data.settings import is_far_size
 from agt.errors import ConfigError
 from agt.settings import schema, validate
 from agt_cli.report.scoring import UnitNames
@@ -188,7 +189,7 @@ class StartSettings(StartAnswers, InspectSettings):
     def check_size(self, inspection: Inspection) -> None:
         """Raise ConfigError if the size given is ten times the number of rows, or a tenth of it."""
         rows = inspection.rows + inspection.unlabelled
-        if self.size is None or rows < 10 * self.size < 100 * rows:
+        if self.size is None or not is_far_size(self.size, rows):
             return
         raise ConfigError(
             f"size={self.size}: did you mean size={inspection.rounded_rows}? The file has "

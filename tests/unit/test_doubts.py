@@ -11,9 +11,9 @@ from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
-from agt.errors import Doubtful, PrivacySumWarning
+from agt.errors import DataError, Doubtful, PrivacySumWarning
 from agt.fit_settings import FIT_ARGUMENTS
-from agt.models.doubts import CertifiedCounts
+from agt.models.doubts import SAMPLE_ROWS, CertifiedCounts
 from agt_cli.report.quality import Quality
 
 
@@ -95,6 +95,43 @@ def a_size_doubt(size: int, method: Any) -> list[str]:
 def test_a_declared_size_that_may_have_been_counted_is_doubted_once(method: Any) -> None:
     assert len(a_size_doubt(200, method)) == 1
     assert a_size_doubt(210, method) == []
+
+
+@pytest.mark.parametrize(("size", "doubted"), [(1999, 0), (2000, 1)])
+def test_a_declared_size_of_ten_times_the_records_is_doubted(size: int, doubted: int) -> None:
+    def fit(x: Any, y: Any, declared: Any) -> None:
+        agt.fit(x, y, declared=declared)
+
+    assert len(a_size_doubt(size, fit)) == doubted
+
+
+def test_a_warning_about_a_sample_says_that_there_are_more_records() -> None:
+    count = SAMPLE_ROWS + 200
+    x = np.random.default_rng(0).normal(size=(count, 2))
+    declared = agt.Declared(classes=[0, 1], size=1500, features=True, settings=True)
+    with pytest.warns(Doubtful) as seen:
+        agt.fit(x, (np.arange(count) % 10 == 0).astype(int), declared=declared)
+    sampled = f"a sample of {SAMPLE_ROWS} of the {count} training records"
+    assert any(sampled in str(warning.message) for warning in seen)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "conversion"), [("01", [0, 1], "int"), ([0, 1], ["0", "1"], "str")]
+)
+def test_labels_of_another_type_than_the_classes_are_told_how_to_be_converted(
+    labels: Any, classes: Any, conversion: str
+) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    declared = agt.Declared(classes=classes, size=190, features=True, settings=True)
+    with pytest.raises(DataError, match=rf"y\.astype\({conversion}\)") as raised:
+        agt.fit(x, np.array([*labels] * 100), declared=declared)
+    assert "did you mean" not in str(raised.value)
+
+
+def test_labels_in_the_place_of_features_are_told_the_order() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    with pytest.raises(DataError, match="Features come first"):
+        agt.fit(np.arange(200) % 2, x)
 
 
 def test_warnings_name_the_line_of_the_user() -> None:
