@@ -343,6 +343,10 @@ def _suggest_quotes(override: str, overrides: Sequence[str]) -> str:
     key, equals, text = overrides[index - 1].partition("=") if index else ("", "", "")
     if not equals or key not in _TAKES_ANY_TEXT:
         return ""
+    if key == "file" and Path(override).is_file():
+        return ". This command reads one table: type it once for each file"
+    if text[:1] == text[-1:] == "'":  # the shell had quotes around it
+        text = text[1:-1]
     words = takewhile(lambda word: "=" not in word, overrides[index:])
     whole_text = shlex.quote(" ".join([text, *words]))
     return f"; did you mean {key}={whole_text}?"

@@ -165,6 +165,12 @@ def _not_a_run_message(folder: Path) -> str:
         f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
         "status.json are missing"
     )
+    ledgers = sorted(filter(is_ledger, folder.glob("*.ledger")))
+    if not runs and ledgers:
+        return (
+            f"{problem}. It has ledgers: to check one, type `agt verify {ledgers[0]}`, and to see "
+            f"its budget, `agt ledger show {ledgers[0]}`"
+        )
     if not runs:
         return problem
     runs_inside = counted(len(runs), "run")
@@ -281,6 +287,12 @@ def check_run(command: str, folder: Path, settings: Mapping[str, str]) -> None:
         folder: the value of ``run``.
         settings: the other settings: name -> value as typed.
     """
+    ids = settings.get("ids", STANDARD_INPUT)
+    if command == "unlearn" and folder.is_file() and (Path(ids) / MANIFEST_FILE).is_file():
+        raise ConfigError(
+            f"run={folder} is a file, and ids={ids} is the folder of a run: type run={ids} "
+            f"ids={folder}"
+        )
     check_usable(folder, "train")
     run = Run.at(folder)
     inputs = settings.get("inputs", STANDARD_INPUT)
@@ -288,8 +300,8 @@ def check_run(command: str, folder: Path, settings: Mapping[str, str]) -> None:
         command != "audit" and inputs != STANDARD_INPUT
     ):  # each kind of audit says which inputs it takes
         check_inputs(Path(inputs), run)
-    if command == "unlearn" and settings.get("ids", STANDARD_INPUT) != STANDARD_INPUT:
-        check_file_of_ids(settings["ids"])
+    if command == "unlearn" and ids != STANDARD_INPUT:
+        check_file_of_ids(ids)
 
 
 def check_inputs(path: Path, run: Run) -> None:

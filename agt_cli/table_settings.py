@@ -277,21 +277,22 @@ def read_groups(value: object) -> object:
     """Return the groups of values that the setting ``public`` names.
 
     Args:
-        value: yes or True (all groups), no or False (none), a list of names, or text with names
-            between blanks or commas, in brackets or not. Values of other types are returned as
-            they are.
+        value: yes (all groups), no (none), a list of names, or text with names between blanks or
+            commas, in brackets or not. Values of other types are returned as they are.
 
     Raises:
-        ConfigError: a name is not one of ``PUBLIC_GROUPS``.
+        ConfigError: a name is not one of ``PUBLIC_GROUPS``; or the value is true or false, which
+            is no declaration.
     """
-    groups_of_answer: dict[object, tuple[str, ...]] = {
-        "yes": PUBLIC_GROUPS,
-        True: PUBLIC_GROUPS,
-        "no": (),
-        False: (),
-    }
-    if isinstance(value, str | bool) and value in groups_of_answer:
-        return groups_of_answer[value]
+    if isinstance(value, bool):
+        raise ConfigError(
+            f"public={str(value).lower()}: if you declare all of these values public, type "
+            f"public=yes; if none, public=no; if some, name them ({', '.join(PUBLIC_GROUPS)})"
+        )
+    if value == "yes":
+        return PUBLIC_GROUPS
+    if value == "no":
+        return ()
     if isinstance(value, str):
         value = tuple(value.strip(" []").replace(",", " ").split())
     if not isinstance(value, list | tuple):

@@ -81,6 +81,8 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
             )
         answers = with_old_keys("start", answers, f"answers={path}")
         check_keys(answers, (*QUESTIONS, "ranges", "formats"))
+        if isinstance(answers.get("public"), bool):  # YAML reads yes and no as true and false
+            answers["public"] = "yes" if answers["public"] else "no"
         given = answers | given
     settings: StartSettings = validate(StartSettings, given, "")
     settings.check_name()

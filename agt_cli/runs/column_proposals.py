@@ -220,6 +220,8 @@ def _has_dates(values: ColumnValues) -> bool:
 def _are_in_digit_groups(values: ColumnValues) -> bool:
     """Return whether a column has very many whole numbers, and most of its rows that repeat one
     follow a row with the same number.
+
+    A number that a fifth of the rows has is a default, such as an amount of 0, and no id.
     """
     rows = len(values.cells) - values.missing
     repeating = rows - len(values.distinct)
@@ -227,6 +229,7 @@ def _are_in_digit_groups(values: ColumnValues) -> bool:
         not values.is_whole
         or len(values.distinct) <= MAX_LISTED_VALUES
         or repeating < _LEAST_REPEATING * rows
+        or 5 * values.counts.max() >= rows
     ):
         return False
     word = values.index_of_rows()

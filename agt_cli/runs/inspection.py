@@ -9,6 +9,11 @@ from agt_cli.runs.column import CODES_REMARK, Column
 from agt_cli.runs.doubts import MAX_CLASS_NUMBERS, DataWarning
 
 
+def round_number(rows: int) -> int:
+    """Return a round number near a number of rows: one digit, or two from 1,000 on."""
+    return int(float(f"{rows:.{1 + (rows >= 1000)}g}"))
+
+
 @dataclass(frozen=True)
 class Inspection:
     """What a table holds, and the parts that its columns could have.
@@ -120,7 +125,7 @@ class Inspection:
     @property
     def rounded_rows(self) -> int:
         """A round number near the number of rows."""
-        return int(float(f"{self.rows:.{1 + (self.rows >= 1000)}g}"))
+        return round_number(self.rows)
 
     @property
     def features(self) -> tuple[Column, ...]:

@@ -192,11 +192,19 @@ def _id_question(inspection: Inspection) -> Question:
 def _unit_rows_question(inspection: Inspection) -> Question:
     """Return the question for the public limit on the rows of one person."""
     unit = inspection.unit
-    rows_of_unit = [column.most_rows for column in inspection.columns if column.name == unit]
-    max_rows = max(rows_of_unit, default=0)
+    max_rows = 0
+    few_values = ""
+    for column in inspection.columns:
+        if column.name == unit:
+            max_rows = column.most_rows
+            if inspection.rows >= 100 * column.distinct:
+                few_values = (
+                    f" (it has only {column.distinct:,} different values in {inspection.rows:,} "
+                    "rows: does each name one person?)"
+                )
     return Question(
-        f"By column '{unit}', one person has up to {max_rows} rows here. How many rows may one "
-        "person have at most? Answer a public limit, no smaller (nothing is cut)",
+        f"By column '{unit}', one person has up to {max_rows} rows here{few_values}. How many "
+        "rows may one person have at most? Answer a public limit, no smaller (nothing is cut)",
         "NUMBER",
     )
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agt.data.settings import is_far_size
+from agt.data.suffixes import is_delimited
 from agt.errors import ConfigError
 from agt.settings import schema, validate
 from agt_cli.report.scoring import UnitNames
 from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect_settings import InspectSettings
-from agt_cli.runs.inspection import Inspection
+from agt_cli.runs.inspection import Inspection, round_number
 from agt_cli.runs.ranges import number
 from agt_cli.table_settings import PUBLIC_GROUPS, StartAnswers, columns_override, training_rows
 from agt_cli.typed_ranges import decimal_point
@@ -159,6 +160,7 @@ class StartSettings(StartAnswers, InspectSettings):
                 are not to be left out.
         """
         name = self.id_column
+        self._check_size_of_lines()
         inspection = InspectSettings.inspect(replace(self, id=name))
         self._check_labels(inspection)
         self.check_size(inspection)
@@ -166,9 +168,18 @@ class StartSettings(StartAnswers, InspectSettings):
         if column and column.missing:
             missing = column.missing
             rows = inspection.rows
+            unlikely = ""
+            given = rows - missing
+            # A default, such as an amount of 0; or on average 100 rows of each value.
+            if 5 * column.most_rows >= given or given >= 100 * column.distinct:
+                unlikely = (
+                    f". With only {column.distinct:,} different values, up to "
+                    f"{column.most_rows:,} rows each, it may not name people at all: then give "
+                    "another column, or id=none if each row is another person"
+                )
             raise ConfigError(
                 f"id={name}: {missing:,} of {rows:,} rows have no value in this column: fill in "
-                "to whom each row belongs, or remove these rows from the file"
+                f"to whom each row belongs, or remove these rows from the file{unlikely}"
             )
         if self.unit_rows and self.id == NONE:
             raise ConfigError(
@@ -188,11 +199,27 @@ class StartSettings(StartAnswers, InspectSettings):
 
     def check_size(self, inspection: Inspection) -> None:
         """Raise ConfigError if the size given is ten times the number of rows, or a tenth of it."""
-        rows = inspection.rows + inspection.unlabelled
+        self._check_size_of_rows(inspection.rows + inspection.unlabelled)
+
+    def _check_size_of_lines(self) -> None:
+        """Raise ConfigError if the size is far from the number of rows of a plain csv.
+
+        Its lines are its rows unless a cell in quotes has several lines. It is called before the
+        file is inspected, which takes long for a large one; ``check_size`` counts the rows.
+        """
+        if self.size is None or not is_delimited(self.path) or self.path.suffix.lower() == ".gz":
+            return
+        content = self.path.read_bytes()
+        line_ends = content.rstrip().count(b"\n")  # as many as lines after that of the names
+        if line_ends and b'"' not in content:
+            self._check_size_of_rows(line_ends)
+
+    def _check_size_of_rows(self, rows: int) -> None:
+        """Raise ConfigError if the size given is far from a number of rows (``is_far_size``)."""
         if self.size is None or not is_far_size(self.size, rows):
             return
         raise ConfigError(
-            f"size={self.size}: did you mean size={inspection.rounded_rows}? The file has "
+            f"size={self.size}: did you mean size={round_number(rows)}? The file has "
             f"{rows:,} rows, and size is a public number near that of all rows, training and test "
             "rows together"
         )

@@ -322,9 +322,21 @@ class IdLookup:
         return None
 
     def lists_ids(self, line: str) -> bool:
-        """Return whether one of the parts of a line, cut at commas and semicolons, is an id."""
+        """Return whether a line that is no id lists several.
+
+        It does if one of its parts, cut at commas and semicolons, is an id; or if all of its words
+        are, because an id may have blanks.
+        """
         parts = [(part.strip(), "") for part in _SEVERAL.split(line)]
-        return len(parts) > 1 and any(part.match != "unknown" for part in self.find(parts))
+        if len(parts) > 1:
+            return any(part.match != "unknown" for part in self.find(parts))
+        words = [(word, "") for word in line.split()]
+        return len(words) > 1 and all(word.match != "unknown" for word in self.find(words))
+
+    def is_header(self, line: str) -> bool:
+        """Return whether a line is the name of the data's column of ids or of units."""
+        columns = (getattr(self.known.source, name, None) for name in ("id", "unit"))
+        return line in columns
 
     def may_be_ignored(self, requested: RequestedId) -> bool:
         """Return whether an id is unknown, and is not a mistake.
@@ -334,6 +346,8 @@ class IdLookup:
         name the records, because it could not be found even if the person's records are there.
         """
         if requested.match != "unknown" or self.lists_ids(requested.name):
+            return False
+        if self.is_header(requested.name):
             return False
         if self.is_named_by_content and not CONTENT.fullmatch(requested.name):
             return False
@@ -535,6 +549,11 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
     if not unknown:
         return
     for requested_id in unknown:
+        if lookup.is_header(requested_id.name):
+            raise ConfigError(
+                f"ids={path}: {requested_id.place} is the name of the column of ids: remove this "
+                "line"
+            )
         if lookup.lists_ids(requested_id.name):
             raise ConfigError(
                 f"ids={path}: {requested_id.place} seems to list several ids: write one id per line"

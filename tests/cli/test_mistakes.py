@@ -15,6 +15,7 @@ from agt.kernels import select, selftest
 from agt_cli.checks import check_named_ledger
 from agt_cli.errors import explain
 from agt_cli.runs import prepare
+from agt_cli.runs.inspect_settings import InspectSettings
 
 from .conftest import TINY, Agt
 
@@ -113,3 +114,45 @@ def test_a_ledger_that_is_not_there_is_named_before_anything_is_loaded() -> None
         check_named_ledger("nosuch")
     check_named_ledger(None)
     check_named_ledger("none")
+
+
+def test_a_run_and_a_file_of_ids_in_each_other_s_place_are_named(agt: Agt, home: Path) -> None:
+    Path("requests.txt").write_text("7")
+    swapped = f"type run={home / 'box'} ids=requests.txt"
+    agt("unlearn", "run=requests.txt", f"ids={home / 'box'}").ended(2, swapped)
+
+
+def test_a_second_table_is_not_joined_to_the_name_of_the_first(agt: Agt) -> None:
+    for name in ("a.csv", "b.csv"):
+        Path(name).write_text("x,y\n1,2\n")
+    said = agt("data", "inspect", "a.csv", "b.csv").ended(2, "'b.csv'", "once for each file")
+    assert "did you mean" not in said.err
+
+
+def test_verifying_a_folder_of_ledgers_names_the_commands_of_a_ledger(agt: Agt, home: Path) -> None:
+    agt("ledger", "init", "people", f"run={home / 'box'}", "total.eps=1").ended(0)
+    path = "ledgers/people.ledger"
+    agt("verify", "ledgers").ended(2, f"agt verify {path}", f"agt ledger show {path}")
+
+
+@pytest.mark.parametrize("answer", ["true", "false"])
+def test_true_and_false_do_not_declare_what_is_public(agt: Agt, answer: str) -> None:
+    Path("t.csv").write_text("x,y\n1,2\n")
+    agt("start", "t.csv", f"public={answer}").ended(2, "public=yes", "public=no")
+
+
+def test_a_size_far_from_the_lines_of_a_table_is_refused_before_it_is_inspected(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inspect(_: object) -> None:
+        raise AssertionError("the table was inspected")
+
+    Path("t.csv").write_text("x,y\n" + "1,2\n" * 700)
+    monkeypatch.setattr(InspectSettings, "inspect", inspect)
+    agt("start", "t.csv", "public=yes", "size=70").ended(2, "size=700", "700 rows")
+
+
+def test_a_column_of_few_values_with_gaps_may_be_no_column_of_ids(agt: Agt) -> None:
+    rows = [f"{18 + row % 5 if row else ''},{row % 2}\n" for row in range(600)]
+    Path("t.csv").write_text("age,y\n" + "".join(rows))
+    agt("start", "t.csv", "id=age", "label=y").ended(2, "only 5 different values", "id=none")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -1023,3 +1024,16 @@ def test_only_a_declared_range_is_public(tmp_path: Path) -> None:
     declared = look(tmp_path, columns, ranges={"age": (0.0, 120.0), "since": (0.0, 30_000.0)})
     assert column(declared, "age").numeric == (0, 120)
     assert from_data(declared) == ("classes",)
+
+
+def test_amounts_of_which_most_are_zero_are_not_proposed_as_names_of_people(
+    tmp_path: Path,
+) -> None:
+    rows = 4_000
+    chance = np.random.default_rng(0)
+    amount = np.where(chance.random(rows) < 0.08, 100 * chance.integers(1, 400, rows), 0)
+    visits = np.repeat(np.arange(rows // 4) * 7919 % 100_003, 4)  # of one person after another
+    table = pd.DataFrame({"gain": amount, "nr": visits, "y": chance.integers(0, 2, rows)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    inspection = InspectSettings(file=tmp_path / "t.csv", data_dir=tmp_path, label="y").inspect()
+    assert [column.name for column in inspection.possible_people] == ["nr"]
