@@ -334,22 +334,14 @@ def _size_implied_by_normalizer(settings: RunSettings) -> float | None:
 
 
 def size_question(dataset: Dataset) -> str:
-    """Return a remark for the data owner on a declared size that may have been counted, or is far
-    from the number of training records.
+    """Return a question for the data owner about a declared size that may have been counted.
 
     It depends on the number of private records, so it is for the owner's console only, and must
     not become part of a claim.
 
     Returns:
-        Empty where the declared size is near these numbers, and none of them.
+        Empty where the declared size is neither the number of training records nor that of all.
     """
-    if dataset.size_is_far:
-        return (
-            f"dataset.declared_size={dataset.declared_size:g} is far from {len(dataset.train):,}, "
-            "the number of training records. The model is regularised as one of the declared size "
-            "is, so its answers and stable distances may be far from those of a model for these "
-            "records: declare a public number near the number of training records, and train again"
-        )
     records = dataset.counted_records
     if not records:
         return ""

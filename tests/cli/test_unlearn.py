@@ -171,6 +171,19 @@ def test_what_lies_beside_the_run_is_looked_at(agt: Agt) -> None:
     }
 
 
+def test_only_a_rehearsal_says_to_store_pages_first_because_an_erasure_does_not_wait(
+    agt: Agt, run: Path
+) -> None:
+    release = ("mechanism=randomized_response", "mechanism.eps=1", "force=true")
+    agt("predict", f"run={run}", *release).ended(0)
+    Path("ids.txt").write_text(IDS[0])
+    line = ("unlearn", "run=run", "ids=ids.txt", "method=retrain")
+    rehearsed = agt(*line, "dry_run=true").ended(0, "1 release was made", "page=FILE")
+    assert "From now on" not in rehearsed.err
+    erased = agt(*line).ended(0, "1 release was made", "From now on")
+    assert "Ctrl-C" not in rehearsed.err + erased.err
+
+
 def test_methods_are_compared_on_copies(agt: Agt, run: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     line = ("-m", "method=retrain,certificate", "rehearse=true", "sweep=compared")
