@@ -88,6 +88,15 @@ def test_labels_that_close_a_ledger_to_weights_are_warned_of_before_they_are_pai
     agt(*refused).ended(3, "labels by randomized_response still fit, with eps = 0.55")
 
 
+def test_a_training_proposes_labels_where_only_these_fit_into_its_ledger(
+    agt: Agt, run: Path
+) -> None:
+    spend = ("predict", f"run={run}", "ledger=people", *LABELS, "total.eps=0.4")
+    agt(*spend).ended(0)
+    labels = "mechanism=randomized_response total.eps=0.6 total.delta=0 "
+    agt(*TRAIN).ended(0, labels, "no release with Gaussian noise")
+
+
 def test_a_session_whose_labels_close_a_ledger_to_weights_says_so_first(
     agt: Agt, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
