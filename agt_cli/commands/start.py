@@ -133,7 +133,12 @@ def _summarise(
     ledger = LedgerProposal(mechanism=mechanism, eps=settings.planned_eps)
     if settings.purpose != "certificates":
         ledger = LedgerProposal.find(
-            folder, mechanism, settings.planned_eps, settings.delta, dataset
+            folder,
+            mechanism,
+            settings.planned_eps,
+            settings.delta,
+            dataset.train.units,
+            labels_instead=dataset.target.class_count is not None,
         )
     # Where the ledger accepts no release, the plan is that of the budget that was named.
     eps = ledger.eps or settings.planned_eps

@@ -269,7 +269,9 @@ def _private_labels(
     supported = [name for name in WEIGHTS_MECHANISMS if name in heads]
     if supported:
         mechanism = supported[0]
-    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5, dataset)
+    has_classes = dataset.target.class_count is not None
+    names = dataset.train.units
+    ledger = LedgerProposal.find(folder, mechanism, 1.0, 1e-5, names, labels_instead=has_classes)
     yield from ledger.sentences
     if not ledger.accepts_a_release:
         return

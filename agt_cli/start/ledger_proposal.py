@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from agt.data.dataset import Dataset
 from agt.data.ids import resemble_row_numbers
 from agt.errors import AgtError
 from agt.ledger.descriptions import describe_refusal
@@ -67,7 +66,13 @@ class LedgerProposal:
 
     @classmethod
     def find(
-        cls, folder: Path, mechanism: str, eps: float, delta: float, dataset: Dataset
+        cls,
+        folder: Path,
+        mechanism: str,
+        eps: float,
+        delta: float,
+        names: np.ndarray,
+        labels_instead: bool = False,
     ) -> "LedgerProposal":
         """Read the ledgers in the working directory, and return what they would accept.
 
@@ -78,7 +83,8 @@ class LedgerProposal:
             mechanism: the name of the mechanism that is to release from the run.
             eps: of the planned budget of this release.
             delta: likewise.
-            dataset: that the run was trained on.
+            names: the names of the run's people.
+            labels_instead: labels may be proposed where this mechanism does not fit.
         """
         run = open_run(folder, "train")
         people = people_of_run(run)
@@ -97,8 +103,8 @@ class LedgerProposal:
         try:
             with Ledger.open(require_ledger(name), second_head(), writing=False) as ledger:
                 mechanisms = [mechanism]
-                if dataset.target.class_count is not None:
-                    mechanisms.append(MECHANISM_OF_LABELS)  # they may fit where weights do not
+                if labels_instead:
+                    mechanisms.append(MECHANISM_OF_LABELS)
                 proposal = cls._accepted_by_ledger(
                     ledger, name, people, mechanisms=mechanisms, eps=eps, delta=delta
                 )
@@ -107,7 +113,7 @@ class LedgerProposal:
             refused = f"It would refuse a release: {error}."
             proposal = cls(name, sentences=(refused,))
             population = ""
-        if match.by_names and _may_be_by_chance(dataset.train.units, match.share):
+        if match.by_names and _may_be_by_chance(names, match.share):
             proposal = replace(proposal, mechanism=mechanism)
             return cls._propose_own_ledger(folder, name, match, proposal, eps)
         sentence = (

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -459,9 +458,8 @@ def test_a_release_with_a_larger_delta_than_its_ledger_is_stopped_before_it_is_p
 
 def test_a_proposed_release_has_at_most_the_delta_of_its_ledger(agt: Agt, home: Path) -> None:
     agt("ledger", "init", "people", f"run={home / 'box'}", "total.eps=1").ended(0)
-    dataset: Any = SimpleNamespace(
-        train=SimpleNamespace(units=np.array(["a", "b"])), target=SimpleNamespace(class_count=2)
+    proposal = LedgerProposal.find(
+        home / "box", "randomized_response", 1.0, 1e-5, np.array(["a", "b"])
     )
-    proposal = LedgerProposal.find(home / "box", "randomized_response", 1.0, 1e-5, dataset)
     assert (proposal.name, proposal.eps, proposal.delta(1e-5)) == ("people", 1.0, "0")
     assert LedgerProposal().delta(1e-5) == "1e-05", "of a new ledger"
