@@ -535,8 +535,9 @@ def _month_remark(values: ColumnValues) -> str:
         return ""
     example = values.distinct[0].as_py()
     return (
-        f"the column contains dates with names of months, such as {example!r}, which agt reads as "
-        "words: to use them as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
+        f"the column contains dates with names of months, such as {example!r}, but not in a form "
+        "that agt reads, such as 31 Dec 2024 or December 31, 2024, so they are words: to use them "
+        "as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
     )
 
 

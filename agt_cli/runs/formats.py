@@ -19,6 +19,7 @@ from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, NumberForma
 FormatT = TypeVar("FormatT", bound=CellFormat)
 
 _SAMPLED_WORDS = 50
+_FEW_WORDS = 20  # each of which is read by itself in each format
 _DAYS = (
     "%Y-%m-%d",
     "%Y/%m/%d",
@@ -34,10 +35,17 @@ _DAYS = (
     "%d-%m-%y",
     "%m-%d-%y",
 )
+_DAYS_WITH_NAMES = (
+    *("%d %b %Y", "%d-%b-%Y", "%d/%b/%Y", "%d%b%Y", "%d-%b-%y", "%d %b %y", "%b %d, %Y"),
+    *("%b %d %Y", "%Y-%b-%d", "%d. %b %Y"),
+    *("%d %B %Y", "%B %d, %Y", "%B %d %Y", "%d. %B %Y", "%d-%B-%Y"),
+)
+_MONTHS_OF_YEARS = ("%b %Y", "%b-%Y", "%B %Y", "%B-%Y")
 _TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _CLOCKS = ("", *(before + time for before, time in product((" ", "T"), _TIMES)))
 _ZONES = ("", "%z", " %z")
-_DATES = tuple(DateFormat("".join(parts)) for parts in product(_DAYS, _CLOCKS, _ZONES))
+_TIMED = product((*_DAYS, *_DAYS_WITH_NAMES), _CLOCKS, _ZONES)
+_DATES = tuple(DateFormat(text) for text in (*map("".join, _TIMED), *_MONTHS_OF_YEARS))
 _UNITS = ("$", "€", "£", "¥", "%", "EUR", "USD", "GBP", "CHF")
 _SUFFIXED = re.compile(r"([+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+))\s*([^\W\d_]{0,6})")
 _ORDINALS = frozenset(("st", "nd", "rd", "th"))
@@ -65,12 +73,14 @@ def date_formats(words: pa.Array) -> list[str]:
     Args:
         words: text, at least one word.
     """
-    return [form.text for form in _formats_that_read(_DATES, words)]
+    texts = [form.text for form in _formats_that_read(_DATES, words)]
+    # If each month is May, the names in full are the abbreviated ones, too.
+    return [text for text in texts if "%B" not in text or text.replace("%B", "%b") not in texts]
 
 
 def likeliest_date_format(words: pa.Array) -> str:
     """Return the format in which most of the first words are dates."""
-    sample = words[:_SAMPLED_WORDS].to_pylist()
+    sample = words[:_FEW_WORDS].to_pylist()
 
     def dates_in_sample(form: DateFormat) -> int:
         """Return how many of the first words are dates in a format."""
