@@ -19,7 +19,6 @@ from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, NumberForma
 FormatT = TypeVar("FormatT", bound=CellFormat)
 
 _SAMPLED_WORDS = 50
-_FEW_WORDS = 20  # each of which is read by itself in each format
 _DAYS = (
     "%Y-%m-%d",
     "%Y/%m/%d",
@@ -44,8 +43,11 @@ _MONTHS_OF_YEARS = ("%b %Y", "%b-%Y", "%B %Y", "%B-%Y")
 _TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _CLOCKS = ("", *(before + time for before, time in product((" ", "T"), _TIMES)))
 _ZONES = ("", "%z", " %z")
-_TIMED = product((*_DAYS, *_DAYS_WITH_NAMES), _CLOCKS, _ZONES)
-_DATES = tuple(DateFormat(text) for text in (*map("".join, _TIMED), *_MONTHS_OF_YEARS))
+_DATES_OF_DIGITS = tuple(DateFormat("".join(parts)) for parts in product(_DAYS, _CLOCKS, _ZONES))
+_DATES_WITH_NAMES = (
+    *(DateFormat("".join(parts)) for parts in product(_DAYS_WITH_NAMES, _CLOCKS, _ZONES)),
+    *map(DateFormat, _MONTHS_OF_YEARS),
+)
 _UNITS = ("$", "€", "£", "¥", "%", "EUR", "USD", "GBP", "CHF")
 _SUFFIXED = re.compile(r"([+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+))\s*([^\W\d_]{0,6})")
 _ORDINALS = frozenset(("st", "nd", "rd", "th"))
@@ -73,20 +75,25 @@ def date_formats(words: pa.Array) -> list[str]:
     Args:
         words: text, at least one word.
     """
-    texts = [form.text for form in _formats_that_read(_DATES, words)]
+    texts = [form.text for form in _formats_that_read(_dates_like(words[0].as_py()), words)]
     # If each month is May, the names in full are the abbreviated ones, too.
     return [text for text in texts if "%B" not in text or text.replace("%B", "%b") not in texts]
 
 
 def likeliest_date_format(words: pa.Array) -> str:
     """Return the format in which most of the first words are dates."""
-    sample = words[:_FEW_WORDS].to_pylist()
+    sample = words[:_SAMPLED_WORDS].to_pylist()
 
     def dates_in_sample(form: DateFormat) -> int:
         """Return how many of the first words are dates in a format."""
         return sum(reads(form, pa.array([word])) for word in sample)
 
-    return max(_DATES, key=dates_in_sample).text
+    return max(_dates_like(sample[0]), key=dates_in_sample).text
+
+
+def _dates_like(word: str) -> tuple[DateFormat, ...]:
+    """Return the formats of dates with names of months, or those without, as a word has letters."""
+    return _DATES_WITH_NAMES if re.search(r"[^\W\d_]{3}", word) else _DATES_OF_DIGITS
 
 
 def number_formats(words: pa.Array) -> list[NumberFormat]:

@@ -71,19 +71,19 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "unit_rows": _unit_rows_question(inspection),
         "public": _public_question(inspection, id_permanent),
         "size": Question(
-            "How many rows does the whole table have? Answer a public number (published, or "
+            "How many rows has the whole table? Answer a public number (published, or "
             f"round); {TEST_SHARE:.0%} are kept for testing",
             "NUMBER",
             str(inspection.rounded_rows),
         ),
         "purpose": Question(
             "What do you need? Answer certificates (on how many people an answer depends; "
-            "not to be published), answers (private, to publish), or both",
+            "not for publication), answers (private, to publish), or both",
             "certificates, answers or both",
             "both",
         ),
         "eps": Question(
-            "What privacy budget (eps) may all publications together spend? 0.1 is strict, 1 "
+            "What privacy budget (eps) may all publications together spend? 0.1 strict, 1 "
             "usual, 10 weak",
             "NUMBER",
             "1",
@@ -158,7 +158,7 @@ def _id_question(inspection: Inspection) -> Question:
     """
     answer = (
         "Its name declares: ids are never reused, nor changed when others leave; none: each row "
-        "another person"
+        "another person, whom no erasure request can name"
     )
     for column in inspection.possible_row_numbers:
         answer += (

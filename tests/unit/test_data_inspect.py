@@ -366,6 +366,7 @@ SCATTERED = [str(row * 7919 % 100_003) for row in range(ROWS)]
     ("name", "values", "possible"),
     [
         ("income", [f"${29_040 + row * 977:,}.47" for row in range(ROWS)], False),
+        ("account_balance", [f"{29_040 + row * 977}.47" for row in range(ROWS)], False),
         # asked about, and no more
         ("customer_income", [f"{1_234 + row * 977:,}" for row in range(ROWS)], True),
         ("wage", [f"{row * 7.25 + 123.4:.2f}EUR" for row in range(ROWS)], False),
