@@ -83,6 +83,17 @@ def test_a_network_that_is_good_on_its_training_records_only_is_compared_on_test
     assert (compared.records, compared.network_correct) == (40, 0)
 
 
+def test_a_linear_classifier_that_only_learns_by_heart_is_not_better() -> None:
+    """With as many features as records, it labels all that it was fitted to correctly."""
+    x = np.random.default_rng(0).normal(size=(80, 100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Doubtful)
+        model = agt.fit(x, RNG.permutation(80) % 2, **UNTRAINED).model
+    compared = compare_with_linear_classifier(model)
+    assert compared is not None
+    assert compared.linear_correct < 0.7 * compared.records
+
+
 @pytest.mark.parametrize("settings", [{}, {"members": 2, **UNTRAINED}])
 def test_linear_heads_and_ensembles_are_not_compared(settings: dict[str, Any]) -> None:
     declared = agt.Declared(classes=[0, 1], size=400)
