@@ -1,5 +1,6 @@
 """What ``agt start`` asks: each question, its possible answers, and what an empty answer means."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from agt_cli.start.settings import NONE
 from agt_cli.table_settings import TEST_SHARE
 
 MAX_COLUMNS = 40
-"""The largest number of columns that are listed."""
+"""The largest number of columns that are described; as many more are only named."""
 LINE_LETTERS = 76
 """The largest width of the line of a column."""
 FEW_VALUES = 3
@@ -99,9 +100,10 @@ def _label_question(inspection: Inspection) -> Question:
     lines = [f"{inspection.path}: {inspection.rows:,} rows. Columns:"]
     shown = inspection.columns[:MAX_COLUMNS]
     lines += [_column_line(column) for column in shown]
-    hidden = len(inspection.columns) - len(shown)
+    hidden = [visible(column.name) for column in inspection.columns[MAX_COLUMNS:]]
     if hidden:
-        lines.append(f"  and {counted(hidden, 'column')} more")
+        names = f"  and {counted(len(hidden), 'column')} more: {few(hidden, MAX_COLUMNS)}"
+        lines += textwrap.wrap(names, LINE_LETTERS, subsequent_indent="    ")
     question = "Which one should be predicted?"
     if inspection.label_reason:
         question += f" '{inspection.label}' is proposed, because {inspection.label_reason}"
