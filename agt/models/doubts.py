@@ -91,6 +91,13 @@ class CertifiedCounts:
             "record moves each step at most half as far, or with fewer {config:training.epochs}",
             half=self.settings.training.clip / 2,
         )
+        # A grid without k = 0 does not show whether rounding alone is the reason.
+        if self.settings.training.dtype == "float32":
+            remedy = Message(
+                "first train again with {config:training.dtype=float64}, because float32 rounding "
+                "widens the bounds. If that does not suffice, {other_remedy}",
+                other_remedy=remedy,
+            )
         if self.settings.certificate.covers_every_k:
             remedy = Message("use more records, or a larger {config:training.caution}")
         return Message(

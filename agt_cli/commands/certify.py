@@ -21,6 +21,7 @@ from agt_cli.releasing.noise import REDRAWN
 from agt_cli.releasing.payer import counting_ledger
 from agt_cli.report import figures
 from agt_cli.report.certification_md import (
+    MAX_TABLE_ROWS,
     LabelCertification,
     certified_metrics,
     certified_rows,
@@ -467,11 +468,20 @@ def _print_labels(
     relation = certification.relation
     if quality.verdict:
         console.say(quality.verdict)
-    titles, rows = certified_rows(rows_at_round_ks(certified.table))
+    shown = certified.table
+    if len(shown) > MAX_TABLE_ROWS:
+        shown = rows_at_round_ks(shown)
+    titles, rows = certified_rows(shown)
     title = certification.table_title
     if quality.constant_note:
         title = f"{title}; {quality.constant_note}"
     console.table(title, titles, rows)
+    hidden = len(certified.table) - len(shown)
+    if hidden:
+        console.say(
+            f"number of values of k that are not shown here: {hidden:,} "
+            "(all are in tables/certified.csv)"
+        )
     median = float(record.metrics["stable_distance_median"])
     training_records = int(opened.trained.finished.metrics["n_train"])
     median_distance = describe_median_distance(

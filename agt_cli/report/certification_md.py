@@ -42,7 +42,7 @@ OWNER_ONLY = (
     "answers depend on private records: do not publish them. Answering only certified "
     "queries is not private either."
 )
-MAX_TABLE_ROWS = 24  # of the table by k on a page
+MAX_TABLE_ROWS = 24  # of the table by k on a page and at a console
 
 
 @dataclass(frozen=True, kw_only=True)

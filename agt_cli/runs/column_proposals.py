@@ -169,7 +169,8 @@ def _propose_column(
         listed = options.lists.get(values.name, ())
         if listed:
             return replace(column, kind="category", categorical=listed, public=True)
-        if identity and not declared:
+        has_fractions = values.is_numeric and not values.is_whole
+        if identity and not declared and not has_fractions:
             return replace(column, kind="id", remark=identity)
     is_code = values.name in options.codes and values.is_whole
     has_leading_zeros = values.is_text and values.matches(r"^-?0\d").any()
@@ -219,7 +220,9 @@ def _has_dates(values: ColumnValues) -> bool:
 
 def _are_in_digit_groups(values: ColumnValues) -> bool:
     """Return whether a column has very many whole numbers, and most of its rows that repeat one
-    follow a row with the same number.
+    follow a row with the same number, more often than they would in a random order.
+
+    Amounts of which most are zero repeat as often in any order, so they are in no groups.
     """
     rows = len(values.cells) - values.missing
     repeating = rows - len(values.distinct)
@@ -231,7 +234,8 @@ def _are_in_digit_groups(values: ColumnValues) -> bool:
         return False
     word = values.index_of_rows()
     following = np.count_nonzero((word[1:] == word[:-1]) & (word[1:] < len(values.distinct)))
-    return bool(2 * following >= repeating)
+    by_chance = np.sum(values.counts * (values.counts - 1.0)) / rows
+    return bool(2 * (following - by_chance) >= repeating)
 
 
 def _reason_unreadable(columns: ColumnReader, values: ColumnValues) -> str:
@@ -535,8 +539,9 @@ def _month_remark(values: ColumnValues) -> str:
         return ""
     example = values.distinct[0].as_py()
     return (
-        f"the column contains dates with names of months, such as {example!r}, which agt reads as "
-        "words: to use them as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
+        f"the column contains dates with names of months, such as {example!r}, but not in a form "
+        "that agt reads, such as 31 Dec 2024 or December 31, 2024, so they are words: to use them "
+        "as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
     )
 
 

@@ -95,7 +95,8 @@ def describe_ways(
         unit_name: what certificates count, in the plural.
         measures_first: True: what is not public is measured first, and weights are released then.
     """
-    weights = singly = "none"
+    weights = "none"
+    singly = "none, because the budget is too small for one that is nearly as good as the model's"
     if unmet:
         weights = singly = _not_yet(unmet)
         if measures_first:

@@ -55,6 +55,19 @@ def test_half_of_the_clip_level_is_named_as_users_of_a_network_type_it() -> None
     assert "(clip=0.25)" in doubt.text(FIT_ARGUMENTS)
 
 
+@pytest.mark.parametrize(("dtype", "is_remedy"), [("float32", True), ("float64", False)])
+def test_float64_is_the_first_remedy_of_a_float32_network_whose_grid_does_not_show_rounding(
+    dtype: str, is_remedy: bool
+) -> None:
+    certificates = Certificates((1, 5), "add_remove", np.zeros(3, np.int64), np.zeros((2, 3), bool))
+    counts = CertifiedCounts.from_certificates(certificates, settings(dtype))
+    assert counts.rounding_warning is None
+    assert counts.distance_warning is not None
+    text = str(counts.distance_warning)
+    assert ("training.dtype=float64" in text) == is_remedy
+    assert "model=linear" in text
+
+
 def test_what_is_not_certified_at_k_0_comes_first() -> None:
     labels = np.arange(40) % 2
     judged = Quality(("no", "yes"), "records", labels, labels * 0, rounding_warning="Rounding.")
