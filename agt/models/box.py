@@ -25,11 +25,12 @@ from agt.models.heads import HeadBuilder, describe_layers
 from agt.models.kind import CertificateKind
 from agt.models.model import Model
 from agt.models.shares import logistic_shares
-from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
+from agt.models.store import NETWORK, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics, as_json
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, Tensors
@@ -541,7 +542,7 @@ class BoxKind(BoxConfig, CertificateKind):
         )
         return BoxModel(problem, head, box, problem.plan)
 
-    def load(self, problem: Problem, reader: FileReader) -> BoxModel:
+    def load(self, problem: Problem, reader: Folder) -> BoxModel:
         """Read back a trained network with the bounds on its parameters.
 
         Args:

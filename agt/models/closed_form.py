@@ -21,10 +21,11 @@ from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
 from agt.models.model import Model, map_queries
 from agt.models.shares import logistic_shares
-from agt.models.store import FEATURES, FileReader, read_tensors
+from agt.models.store import FEATURES, read_tensors
 from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
+from agt.store.folder import Folder
 from agt.training.loop import OnProgress, ignore_progress
 from agt.training.strength import recipe_numbers, resolve_minimiser
 
@@ -325,7 +326,7 @@ class ClosedFormModel(Model):
         return Certificates(grid, relation, certificates.prediction, certified)
 
 
-def read_features(problem: Problem, reader: FileReader) -> FeatureMap:
+def read_features(problem: Problem, reader: Folder) -> FeatureMap:
     """Read back the public feature map of a saved model.
 
     Args:

@@ -35,10 +35,11 @@ from agt.models.features import FeatureMap
 from agt.models.kind import CannotRemove, RemovalBounds, UnreadReason
 from agt.models.linear import LinearModel, movement_values
 from agt.models.model import Model, RemovableWeights
-from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_linear
+from agt.models.store import MODEL, FileWriter, read_tensors, write_linear
 from agt.numeric import next_up, step_of
 from agt.problem import Problem
 from agt.settings import schema
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics, as_json
 from agt.templates import upward
 from agt.training.batches import BatchPlan, check_unit_rows
@@ -397,7 +398,7 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
 
 
 def _read_state(
-    config: RemovalConfig, problem: Problem, features: FeatureMap, reader: FileReader
+    config: RemovalConfig, problem: Problem, features: FeatureMap, reader: Folder
 ) -> RemovalState:
     """Read the state of a head back, and check it against the settings and the noisy weights.
 
@@ -529,7 +530,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             state = minimise(removal_problem, phi, targets, on_progress, checkpoints)
         return RemovalModel.from_state(self, problem, features, state)
 
-    def load(self, problem: Problem, reader: FileReader) -> RemovalModel:
+    def load(self, problem: Problem, reader: Folder) -> RemovalModel:
         """Read a saved head back with its state, and check both against the settings.
 
         Args:
@@ -609,7 +610,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             budget=budget,
         )
 
-    def removal_bounds(self, reader: FileReader) -> RemovalBounds:
+    def removal_bounds(self, reader: Folder) -> RemovalBounds:
         """Return the bound on the model's error after the removals so far, and the limits on it.
 
         The residual is a bound on the l2 norm of the objective's gradient at the weights.
@@ -626,7 +627,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             noise=self.sigma,
         )
 
-    def removal_promise(self, reader: FileReader, spent: float) -> Promise:
+    def removal_promise(self, reader: Folder, spent: float) -> Promise:
         """Return the promise about a model after removals by Newton steps.
 
         Args:
