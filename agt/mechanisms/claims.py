@@ -11,6 +11,7 @@ docs/claims.md says what each entry of the file means.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, computed_field
@@ -377,14 +378,9 @@ def _check_numbers(claim: Claim) -> None:
             "the claim gives a total guarantee, but its answers were drawn one by one, and their "
             "number was not fixed before the first answer"
         )
-
-    def delta_of_releases(eps: float) -> float:
-        """Return the least delta for which all releases together are (eps, delta)-DP."""
-        return delta_of(claim.guarantee, releases, eps)
-
     totals = [(total.eps, total.delta) for total in claim.totals]
     curve_points = claim.curve.points if claim.curve is not None else ()
-    _check_points([*curve_points, *totals], delta_of_releases)
+    _check_points([*curve_points, *totals], partial(delta_of, claim.guarantee, releases))
     if claim.account is not None and claim.account.curve is not None:
         _check_points(claim.account.curve.points, claim.account.allowance.delta_of)
 
