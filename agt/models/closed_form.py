@@ -304,19 +304,17 @@ class ClosedFormModel(Model):
             withstands), and flags [K, n], one row for each of the listed numbers of edits.
         """
         grid = ks or self.settings.kgrid.ks
-        count = len(features)
-
         dtype = self.settings.training.dtype
         # For every block the same memory: the system fills new memory with zeros, which takes as
         # long as all the rest.
-        memory = aligned_empty((min(count, ROWS), self.features.outputs), dtype)
+        memory = aligned_empty((min(len(features), ROWS), self.features.outputs), dtype)
 
         def certify_block(queries: np.ndarray) -> ClosedFormCertificates:
             """Return the certificates of a block of the queries."""
             return self.certify_phi(self.features(queries, dtype, memory[: len(queries)]), grid)
 
         blocks = map_queries(features, certify_block, on_progress, ROWS)
-        certificates = ClosedFormCertificates.concatenate(blocks, count)
+        certificates = ClosedFormCertificates.concatenate(list(blocks))
         if ks is None:
             return certificates
         # ``Certificates`` holds only the flags and computes its distances from them. The subclass
