@@ -456,25 +456,23 @@ class CertificateKind(CertificateConfig):
     def removal_bounds(self, reader: "Folder") -> RemovalBounds:
         """Return bounds on the distance of a run's model from training without the removed records.
 
-        They are computed from the run's settings. By default it raises ConfigError, for kinds
-        without a method of removing records.
+        They are computed from the run's settings. Every kind with a method of its own
+        (``own_erasure``) overrides it; this default raises NotImplementedError.
 
         Args:
             reader: the run's files, which record the error of the removals made so far.
 
         Raises:
-            ConfigError: the kind has no method of its own, or a file is damaged.
+            ConfigError: a file is damaged.
         """
-        raise ConfigError(
-            f"certificate={self.name} does not store what later removals need: train with "
-            "certificate=removal"
-        )
+        raise NotImplementedError
 
     def removal_promise(self, reader: "Folder", spent: float) -> "Promise":
         """Return the promise that a run makes about its model after removals of records.
 
-        The promise compares the model with one that was trained without these records. By default
-        it raises ConfigError, for kinds without a method of removing records.
+        The promise compares the model with one that was trained without these records. Every kind
+        with a method of its own (``own_erasure``) overrides it; this default raises
+        NotImplementedError.
 
         Args:
             reader: the run's files.
@@ -482,12 +480,9 @@ class CertificateKind(CertificateConfig):
                 (``RemovalBounds.spent``).
 
         Raises:
-            ConfigError: the kind has no method of its own, or a file is damaged.
+            ConfigError: a file is damaged.
         """
-        raise ConfigError(
-            f"certificate={self.name} does not store what later removals need: train with "
-            "certificate=removal"
-        )
+        raise NotImplementedError
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:

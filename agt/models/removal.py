@@ -138,17 +138,6 @@ class RemovalModel(LinearModel):
         )
         return cls(problem, features, trained, state, config)
 
-    def with_state(self, state: RemovalState) -> "RemovalModel":
-        """Return the head that has another state of the same problem.
-
-        Args:
-            state: the weights and the matrices, after a removal for example.
-
-        Raises:
-            UnsoundError: these settings cannot have given the noisy weights of the state.
-        """
-        return RemovalModel.from_state(self.config, self.problem, self.features, state)
-
     @property
     def removable_weights(self) -> RemovableWeights:
         """The weights before and after the noise that hides removals, and the noise itself."""
@@ -589,7 +578,8 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             # Seeded noise is another draw for each number of records; draw 0 is that of training.
             noisy_weight = removal_problem.add_noise(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - forming_started, 4)
-            after = before.with_state(head.state(before.state, noisy_weight, max_residual))
+            state = head.state(before.state, noisy_weight, max_residual)
+            after = RemovalModel.from_state(before.config, before.problem, before.features, state)
         seconds = time.perf_counter() - started
         facts = {
             "removed_by": "+".join(methods),
