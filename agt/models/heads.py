@@ -6,7 +6,7 @@ parameters, each time that a network is trained or read back.
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from agt.facts import Fact, Standing, declared, not_held
 from agt.messages import Message, joined
 from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
 from agt.settings import TrainingConfig, schema, validate
-from agt.targets import imported
+from agt.targets import imported_with_settings
 
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
@@ -425,11 +425,7 @@ def head_from_config(node: object) -> HeadBuilder:
         ConfigError: there is no ``_target_``, it cannot be imported or called, or it does not take
             the settings.
     """
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"model: expected a mapping with the entry '_target_', got {node!r}")
-    settings = {str(key): value for key, value in node.items() if key != "_target_"}
-    name = node["_target_"]
-    target: Any = imported(str(name), "model")
+    name, target, settings = imported_with_settings(node, "model")
     # A builder of agt, such as HeadConfig, is a class of settings with a method ``build``.
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")

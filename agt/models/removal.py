@@ -555,9 +555,9 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
 
         Raises:
             CannotRemove: no method reduces the residual to what is allowed.
-            ConfigError: the model is of another kind.
         """
-        before = _require_removal_model(model)
+        before = model
+        assert isinstance(before, RemovalModel), "this kind trains and loads no other model"
         removal_problem = before.removal_problem
         phi, labels = training_rows(before.problem, before.features)
         targets = removal_problem.objective.targets(labels, before.problem.classes)
@@ -644,16 +644,6 @@ def _no_step_within_budget(
         "total": max_residual,
     }
     return CannotRemove(Remark("no_step_within_budget", values))
-
-
-def _require_removal_model(model: Model) -> RemovalModel:
-    """Return the model itself if it is a ``RemovalModel``, and raise ConfigError if it is not."""
-    if not isinstance(model, RemovalModel):
-        raise ConfigError(
-            f"certificate={model.problem.settings.certificate.name} does not store what later "
-            "removals need: train with certificate=removal"
-        )
-    return model
 
 
 def _max_residual(config: RemovalConfig, budget: float | None) -> float:
