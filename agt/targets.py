@@ -143,6 +143,30 @@ def imported(target: str, where: str) -> Any:
         raise ConfigError(f"{where}._target_: cannot import '{target}' ({error}){remedy}") from None
 
 
+def imported_with_settings(node: object, where: str) -> tuple[str, Any, dict[str, Any]]:
+    """Import what a mapping names by ``_target_``.
+
+    Args:
+        node: a mapping with ``_target_``, the full name of a class or function, and its settings.
+        where: the key of the mapping, for messages.
+
+    Returns:
+        The name, the class or function, and the settings.
+
+    Raises:
+        UntrustedCode: the name is neither agt's own nor trusted; nothing of it was imported.
+        ConfigError: there is no ``_target_``, or it cannot be imported.
+    """
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(
+            f"{where}: expected a mapping with the entry '_target_', which is the full name of a "
+            f"class, got {node!r}: add this entry"
+        )
+    settings = {str(key): value for key, value in node.items()}
+    name = str(settings.pop("_target_"))
+    return name, imported(name, where), settings
+
+
 def is_own_code(target: str) -> bool:
     """Return whether a name is that of a class of agt that files of runs may name.
 

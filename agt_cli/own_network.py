@@ -7,7 +7,7 @@ the module tell is said before.
 
 import ast
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agt.errors import nearest
-from agt.models.forward_code import layers_applied
 
 FUNCTION = "FUNCTION"
 """What is written for the function's name where the name is not known."""
@@ -292,19 +291,18 @@ class OwnNetwork:
             )
         elif isinstance(statement, ast.ClassDef) and not self._may_be_defined:
             layers = _layers_of(statement)
-            applied = _layers_of_forward(statement, layers)
             code = "nn.Sequential(LAYERS)"
             before = ""
             if len(layers) == 1 and layers[0].startswith("*"):
                 code = f"{self.function}().{layers[0].removeprefix('*net.')}"
             elif layers:
-                code = f"nn.Sequential({', '.join(applied or layers)})"
+                code = f"nn.Sequential({', '.join(layers)})"
                 before = f"net = {self.function}(); "
             yield (
                 f"{self.function} has its own forward(), but agt needs an nn.Sequential, because "
                 f"it computes bounds layer by layer{self._line_to_add(code, before)}"
             )
-            if before and not applied:
+            if before:
                 yield (
                     "Give the layers in the order in which forward() applies them, and what it "
                     "calls between them as layers (nn.ReLU() for torch.relu)"
@@ -405,22 +403,6 @@ def _layers_of(statement: ast.ClassDef) -> list[str]:
             star = "*" if _makes_sequential(assignment.value) else ""
             layers.append(f"{star}net.{attribute.removeprefix('self.')}")
     return layers
-
-
-def _layers_of_forward(statement: ast.ClassDef, layers: Sequence[str]) -> list[str]:
-    """Return the layers that ``forward`` of a class applies, as arguments of ``nn.Sequential``.
-
-    It is empty if its code does something else as well.
-
-    Args:
-        statement: the class.
-        layers: what ``_layers_of`` returns.
-    """
-    sequentials = [layer.removeprefix("*net.") for layer in layers if layer.startswith("*")]
-    for method in statement.body:
-        if isinstance(method, ast.FunctionDef) and method.name == "forward":
-            return layers_applied(method, sequentials) or []
-    return []
 
 
 def _makes_sequential(value: ast.expr) -> bool:

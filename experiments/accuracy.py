@@ -66,7 +66,7 @@ class AccuracyByEps(Kind):
         median_distance = float(np.median(finished.distance))
         yield {
             "series": f"{key['mechanism']} ({key['profile']})",
-            "accuracy": evidence.expected_accuracy(mechanism),
+            "accuracy": evidence.expected(mechanism),
             "accounting": accounting(profile, finished),
             "k counts": finished.counts,
             "median stable distance": median_distance,
@@ -135,7 +135,7 @@ class AccuracyByMembers(Kind):
         seconds = float(finished.facts["seconds_training"])
         yield {
             "series": f"{kind.name} ({key['profile']})",
-            "accuracy": evidence.expected_accuracy(mechanism),
+            "accuracy": evidence.expected(mechanism),
             "accounting": accounting(profile, finished),
             "vote": finished.accuracy,
             "median distance of the vote": median_distance,
@@ -224,7 +224,7 @@ class AccuracyByQueries(Kind):
         for number in self.queries:
             budget = Budget(self.eps, self.delta, number)
             mechanism = afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
-            rows.append({"accuracy": evidence.expected_accuracy(mechanism)})
+            rows.append({"accuracy": evidence.expected(mechanism)})
         return rows
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:

@@ -41,10 +41,11 @@ from agt.data.records import Records
 from agt.errors import AgtError, DataError, DataMissing
 from agt.facts import Evidence, Fact, Standing, declared, not_held
 from agt.models.heads import HeadConfig
-from agt.models.store import FileReader, FileWriter, read_tensors
+from agt.models.store import FileWriter, read_tensors
 from agt.provenance import code_digest, machine
 from agt.settings import Count, NonNegative, Positive, schema
 from agt.store.atomic import write_atomic
+from agt.store.folder import Folder
 from agt.training.checkpoint import read_safetensors_header
 
 OnProgress = Callable[[int, int], None]
@@ -120,7 +121,7 @@ class EncoderConfig:
         _check_kept(model, path)
         return Encoder(model, shape, state_digest(model), _pretrain_fact(public))
 
-    def read(self, shelf: FileReader) -> "Encoder":
+    def read(self, shelf: Folder) -> "Encoder":
         """What ``Encoder.save`` wrote; it has no dense layers, and whether it is public is in the
         run's conditions.
 

@@ -10,6 +10,7 @@ a removal need not move the weights for it.
 
 import math
 import time
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -136,7 +137,7 @@ def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
     paper = []
     ours = []
     for row in trained.drawn(records):
-        step = head.copy().remove(trained.x[[row]], trained.targets[[row]])
+        step = deepcopy(head).remove(trained.x[[row]], trained.targets[[row]])
         paper.append(published(step, trained.objective))
         ours.append(step.after - step.before)
     return {"paper": float(np.mean(paper)), "ours": float(np.mean(ours))}

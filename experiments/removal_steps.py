@@ -5,6 +5,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -210,7 +211,7 @@ class RemovalDifficulty(Kind):
         """Return the images of the two ends, ordered by how far their removal moves the weights."""
         trained = removing(prepared, settings, "removal_difficulty")
         one_by_one = zip(trained.x[:, None], trained.targets[:, None], strict=True)
-        steps = [trained.head.copy().remove(x, targets) for x, targets in one_by_one]
+        steps = [deepcopy(trained.head).remove(x, targets) for x, targets in one_by_one]
         moved = np.array([step.length for step in steps])
         order = np.argsort(moved)
         labels = trained.targets.argmax(axis=1)

@@ -183,7 +183,7 @@ class Students(Kind):
         evidence = finished.evidence(profile.vote)
         budgets = [Budget(self.eps, self.delta, number) for number in self.queries]
         offers = [sold(evidence, mechanism, one, profile.bounds) for one in budgets]
-        return evidence.accuracy, offers
+        return evidence.nominal_score, offers
 
     def shown(self, rows: pd.DataFrame) -> Shown:
         columns: Key = {"x": "student", "y": "teacher", "series": "rules", "panels": "labels"}
@@ -274,7 +274,7 @@ def sold(evidence: QueryEvidence, name: str, budget: Budget, bounds: tuple[str, 
     def answers(asked: np.ndarray, draw: int) -> np.ndarray:
         return mechanism.release(labels[asked], seen[asked], SeededRandomness(draw))
 
-    return evidence.expected_accuracy(mechanism), answers
+    return evidence.expected(mechanism), answers
 
 
 def taught(

@@ -4,11 +4,9 @@ A builder is a description of the network. Its method ``build`` makes the layers
 parameters, each time that a network is trained or read back.
 """
 
-import ast
 import inspect
 import json
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -26,10 +24,9 @@ from agt.bounds.rules import RULES, missing_rules, rules_for
 from agt.errors import ConfigError, few
 from agt.facts import Fact, Standing, declared, not_held
 from agt.messages import Message, joined
-from agt.models.forward_code import layers_applied
 from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
 from agt.settings import TrainingConfig, schema, validate
-from agt.targets import imported
+from agt.targets import imported_with_settings
 
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
@@ -428,11 +425,7 @@ def head_from_config(node: object) -> HeadBuilder:
         ConfigError: there is no ``_target_``, it cannot be imported or called, or it does not take
             the settings.
     """
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"model: expected a mapping with the entry '_target_', got {node!r}")
-    settings = {str(key): value for key, value in node.items() if key != "_target_"}
-    name = node["_target_"]
-    target: Any = imported(str(name), "model")
+    name, target, settings = imported_with_settings(node, "model")
     # A builder of agt, such as HeadConfig, is a class of settings with a method ``build``.
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
@@ -575,44 +568,18 @@ def _with_layers_in_order(refusal: str, network: object) -> Message:
     layers = dict(network.named_children())
     if not layers or not all(map(str.isidentifier, layers)):
         return without_proposal
-    applied = _layers_of_forward(network)
-    if applied:
-        in_order = Message(
-            "{refusal}. As its code says, forward() applies these layers one after the other: "
-            "net = {type_name}(), nn.Sequential({layers})",
-            refusal=refusal,
-            type_name=type(network).__name__,
-            layers=", ".join(applied),
-        )
-    else:
-        in_order = Message(
-            "{refusal}. If forward() only applies its layers one after the other, give them in "
-            "that order, with what it calls between them as layers (nn.ReLU() for torch.relu): "
-            "net = {type_name}(), nn.Sequential({layers})",
-            refusal=refusal,
-            type_name=type(network).__name__,
-            layers=few([_as_argument(name, layer) for name, layer in layers.items()], 8),
-        )
+    in_order = Message(
+        "{refusal}. If forward() only applies its layers one after the other, give them in that "
+        "order, with what it calls between them as layers (nn.ReLU() for torch.relu): "
+        "net = {type_name}(), nn.Sequential({layers})",
+        refusal=refusal,
+        type_name=type(network).__name__,
+        layers=few([_as_argument(name, layer) for name, layer in layers.items()], 8),
+    )
     without_rule = missing_rules(
         {name: layer for name, layer in layers.items() if type(layer) is not nn.Sequential}
     )
     return in_order if without_rule is None else joined([in_order, without_rule], ". ")
-
-
-def _layers_of_forward(network: nn.Module) -> list[str]:
-    """Return the layers that the code of ``forward`` applies, as arguments of ``nn.Sequential``.
-
-    It is empty if the code cannot be read, or if it does something else as well.
-    """
-    sequentials = [name for name, layer in network.named_children() if type(layer) is nn.Sequential]
-    try:
-        source = textwrap.dedent(inspect.getsource(type(network).forward))
-        forward = ast.parse(source).body[0]
-    except (OSError, TypeError, SyntaxError):  # a class without a file, or made by other code
-        return []
-    if not isinstance(forward, ast.FunctionDef):
-        return []
-    return layers_applied(forward, sequentials) or []
 
 
 def _as_argument(name: str, layer: nn.Module) -> str:

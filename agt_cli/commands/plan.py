@@ -121,7 +121,7 @@ def _report_classes(
     record.table("plan", offers)
     record.conditions(opened.conditions)
     names = ", ".join(planned.names)
-    record.add_metrics(n_queries=len(labels), accuracy=evidence.accuracy, mechanisms=names)
+    record.add_metrics(n_queries=len(labels), accuracy=evidence.nominal_score, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
     answers = ModelAnswers(evidence.prediction, distance)
     quality = evaluate_answers(
@@ -136,7 +136,7 @@ def _report_classes(
     record.report(plan_report(opened, planned, advice, quality, caption, accuracies))
     if quality.verdict:
         console.say(quality.verdict)
-    nominal = format_rate(evidence.accuracy)
+    nominal = format_rate(evidence.nominal_score)
     dataset = opened.dataset.name
     title = (
         f"{dataset}: expected accuracy of private answers for each total budget and number of "
@@ -362,8 +362,8 @@ def draw_expected_accuracy(
         record,
         FIGURE,
         points,
-        noise_free=planned.evidence.accuracy,
-        majority=planned.evidence.majority,
+        noise_free=planned.evidence.nominal_score,
+        majority=planned.evidence.constant_score,
         order=list(panels.values()),
         finding=_if_releases_allowed(plan_words.finding(planned), opened),
         title=opened.dataset.name,
@@ -391,8 +391,8 @@ def plan_report(
         accuracies: the table of ``score_cells``, as Markdown.
     """
     dataset = opened.dataset.name
-    nominal = format_rate(planned.evidence.accuracy)
-    baseline = format_rate(planned.evidence.majority)
+    nominal = format_rate(planned.evidence.nominal_score)
+    baseline = format_rate(planned.evidence.constant_score)
     dataset_name = escape_markdown(dataset)
     queries = escape_markdown(opened.trained.queries_description)
     approximate = _describe_first_order(planned)

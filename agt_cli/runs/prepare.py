@@ -39,7 +39,7 @@ from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kinds import certificate_config
 from agt.models.model import Model, accuracy
-from agt.models.store import NETWORK, FileReader, FileWriter
+from agt.models.store import NETWORK, FileWriter
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
@@ -47,6 +47,7 @@ from agt.settings import (
     RelationConfig,
     build,
 )
+from agt.store.folder import Folder
 from agt.store.json_text import as_json, parse_json
 from agt.store.locations import expand_home, locate
 from agt.store.reading import file_sha256
@@ -106,7 +107,7 @@ class EncoderSettings(Protocol):
     ) -> Encoder:
         """Return the encoder, loaded or trained on the data set's public records."""
 
-    def read(self, shelf: FileReader) -> Encoder:
+    def read(self, shelf: Folder) -> Encoder:
         """Return the encoder that a run saved."""
 
 

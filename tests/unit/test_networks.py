@@ -94,15 +94,6 @@ class Two(nn.Module):
     def forward(self, x):
         return self.head(self.body(x))
 
-class Applied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.two = nn.Linear(4, 2)
-        self.one = nn.Linear(3, 4)
-
-    def forward(self, x):
-        return self.two(F.relu(self.one(x)))
-
 def build(width=3, *, outputs=2):
     return nn.Sequential(nn.Linear(width, outputs))
 
@@ -165,10 +156,6 @@ def test_the_name_and_the_folder_to_type_follow_from_what_was_typed(
         (
             "net_of_mine.Two",
             "def make_net(): net = Two(); return nn.Sequential(*net.body, net.head)",
-        ),
-        (
-            "net_of_mine.Applied",
-            "def make_net(): net = Applied(); return nn.Sequential(net.one, nn.ReLU(), net.two)",
         ),
         ("net_of_mine.needs", "width and hidden"),
         ("broken_net.make", "broken_net.py, line 1"),
