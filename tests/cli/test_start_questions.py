@@ -353,6 +353,21 @@ def test_a_range_in_a_file_of_answers_may_be_of_a_date(agt: Agt, tmp_path: Path)
     assert str(dataset(tmp_path)["numeric"]["since"][1]) == "2040-12-31"
 
 
+@pytest.mark.parametrize("command", ["start", "data inspect"])
+def test_a_list_without_a_value_of_a_column_with_many_values_is_refused(
+    agt: Agt, tmp_path: Path, command: str
+) -> None:
+    """All of its values would be read as other."""
+    table = plain(tmp_path / "t.csv")
+    table["code"] = [f"c{row % 150}" for row in range(len(table))]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = ANSWERS if command == "start" else ("label=churn", "id=null")
+    said = agt(*command.split(), "t.csv", *words, "lists={code: [a, b]}", "-q")
+    said.ended(2, "lists={code: [a, b]} contains no value of this column")
+    assert not (tmp_path / "conf").exists()
+    agt(*command.split(), "t.csv", *words, "lists={code: [a, c7]}", "-q").ended(0)
+
+
 def test_a_question_that_a_file_answers_twice_is_refused_with_both_lines(
     agt: Agt, tmp_path: Path
 ) -> None:
