@@ -240,7 +240,7 @@ def repeated_key(path: Path) -> str | None:
     Raises:
         YAMLError: the file is not valid YAML.
     """
-    import yaml  # type: ignore[import-untyped]  # loaded only for files of the user's
+    import yaml  # loaded only for files of the user's
 
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
