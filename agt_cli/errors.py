@@ -229,6 +229,8 @@ def _explain_broken_file(error: BaseException) -> str | None:
         file = error.problem_mark.name
         line = error.problem_mark.line + 1
         problem = error.problem or error.context
+        if "duplicate key" in str(problem):
+            return config_files.repeated_key(Path(file))
         if error.context_mark:
             first_line = error.context_mark.line + 1
             context = error.context

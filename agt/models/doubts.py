@@ -100,10 +100,14 @@ class CertifiedCounts:
             )
         if self.settings.certificate.covers_every_k:
             remedy = Message("use more records, or a larger {config:training.caution}")
+        change = "record changes"
+        if self.settings.relation.unit_rows > 1:
+            change = "person's records change"
         return Message(
             "Half or more of {count:,} answers have stable distance 0, so nothing is proved "
-            "about these answers if even one record changes: {remedy}.",
+            "about these answers if even one {change}: {remedy}.",
             count=self.count,
+            change=change,
             remedy=remedy,
         )
 

@@ -20,7 +20,6 @@ from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt_cli.command_settings.plan import PlanSettings, check_plan
-from agt_cli.releasing.payer import counting_ledger
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console, Report
 from agt_cli.report.figures import draw_accuracy_by_queries
@@ -39,6 +38,7 @@ from agt_cli.report.sections_md import (
 from agt_cli.report.training_md import caution_advice
 from agt_cli.runs.prepare import certification_progress
 from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.start.ledger_proposal import LedgerProposal
 
 FIGURE = "accuracy_by_queries"
 
@@ -148,9 +148,13 @@ def _report_classes(
         console.say(line)
     if all(condition.held for condition in opened.conditions):
         console.say(privacy_sentence(opened.conditions, brief=True))
-        ledger = counting_ledger(trained.finished)
-        release = release_command(trained.finished.folder, "NAME", "EPS", "DELTA", ledger)
-        console.note(f"next: agt {release}")
+        ledger = LedgerProposal.of_counting_ledger(trained.finished, max(config.eps), config.delta)
+        for sentence in ledger.sentences:
+            console.note(sentence)
+        if ledger.accepts_a_release:
+            folder = trained.finished.folder
+            release = release_command(folder, "NAME", "EPS", "DELTA", ledger.name or None)
+            console.note(f"next: agt {release}")
     console.say(f"run folder: {record.folder}")
     return {
         "metrics": record.metrics,

@@ -108,13 +108,6 @@ def _check_options_fit(path: Path, column: Column, rows: int, options: ColumnOpt
             f"{path}: lists names the column '{name}', but no list can be given to it ({reason}): "
             f"leave '{name}' out of lists"
         )
-    # Where a column has too many values to list, ``values`` is empty.
-    if listed and column.values and not {*listed} & {word for word, _ in column.values}:
-        words = ", ".join(listed)
-        raise DataError(
-            f"{path}: lists={{{name}: [{words}]}} contains no value of this column: give its "
-            "values as they are written in the file"
-        )
     declared = options.ranges.get(name, ())
     if declared and not column.numeric:
         reason = column.remark or "the column has words"
@@ -168,6 +161,7 @@ def _propose_column(
         identity = _reason_identifying(column, rows, options.most_values)
         listed = options.lists.get(values.name, ())
         if listed:
+            _check_list_fits(columns.path, values, listed)
             return replace(column, kind="category", categorical=listed, public=True)
         has_fractions = values.is_numeric and not values.is_whole
         if identity and not declared and not has_fractions:
@@ -180,6 +174,17 @@ def _propose_column(
         raw: Any = columns.raw(values.name, "file")
         return _propose_number_column(column, values, raw.type, declared)
     return _propose_word_column(columns, column, values, rows, options.most_values)
+
+
+def _check_list_fits(path: Path, values: ColumnValues, listed: Sequence[str]) -> None:
+    """Raise DataError if a column has no value of its declared list, so that all would be other."""
+    words = {word for word, _ in values.most_frequent(len(values.distinct))}
+    if words.isdisjoint(listed):
+        typed = ", ".join(listed)
+        raise DataError(
+            f"{path}: lists={{{values.name}: [{typed}]}} contains no value of this column: give "
+            "its values as they are written in the file"
+        )
 
 
 def _describe_values(values: ColumnValues, options: ColumnOptions) -> Column:

@@ -257,7 +257,8 @@ def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
     except DataError:
         return raw, False
     if pa.types.is_decimal(cells.type):
-        return cells.cast(pa.float64()), True
+        # Text is rounded to the nearest double, as training reads it; Arrow's cast is not.
+        return cells.cast(pa.string()).cast(pa.float64()), True
     simpler = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
     return cells.cast(simpler.get(cells.type, cells.type)), True
 

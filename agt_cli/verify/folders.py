@@ -5,6 +5,7 @@ and the constants and sizes in metrics.json are functions of config.yaml and of 
 data in source.json. No code that is not part of agt is loaded.
 """
 
+import csv
 import json
 import os
 import stat
@@ -146,10 +147,13 @@ class Record(Run):
     Attributes:
         findings: the results of all checks of this folder.
         compared: the entries of metrics.json that were compared so far.
+        compared_columns: csv file in ``tables/`` or ``figures/`` -> its columns that were compared
+            so far.
     """
 
     findings: Findings = field(default_factory=Findings)
     compared: set[str] = field(default_factory=set)
+    compared_columns: dict[str, set[str]] = field(default_factory=dict)
 
     @classmethod
     def bind(
@@ -482,6 +486,33 @@ class Record(Run):
                 "these entries of metrics.json were not compared, because no other file that was "
                 f"checked determines them: {names}",
             )
+
+    def note_uncompared_columns(self) -> None:
+        """Note which columns of csv files no check has compared with anything."""
+        uncompared = []
+        for name in self.manifest.files:
+            if not name.startswith(("tables/", "figures/")) or not name.endswith(".csv"):
+                continue
+            compared = self.compared_columns.get(name)
+            if compared is None:
+                uncompared.append(name)
+                continue
+            header = self.read(name, MAX_TEXT_BYTES).decode().splitlines()[0]
+            columns = [column for column in next(csv.reader([header])) if column not in compared]
+            if columns:
+                listed = ", ".join(columns)
+                uncompared.append(f"{name} (columns {listed})")
+        if uncompared:
+            listed = "; ".join(uncompared)
+            self.findings.note(
+                "tables",
+                "these tables, or these columns of them, may be wrong, because no other file that "
+                f"was checked determines them: {listed}",
+            )
+
+    def note_compared(self, name: str, columns: Iterable[str]) -> None:
+        """Remember that columns of a csv file were compared with what determines them."""
+        self.compared_columns.setdefault(name, set()).update(columns)
 
     def check_metrics(self, name: str, **numbers: object) -> None:
         """Raise Broken unless metrics.json has the given numbers.

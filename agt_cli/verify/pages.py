@@ -113,18 +113,23 @@ def check_certified(record: Record, trained: Record | None) -> str:
     if "nominal_accuracy" in table and not some_deferred:
         labels = rows["label"].to_numpy()
     ks = [int(k) for k in table["k"]]
+    if ks != sorted(set(ks)):
+        raise Broken(f"the values of k in {CERTIFIED} do not increase: {ks}")
     # A generator, so that only one row of [k, query] is in memory: there may be many of both.
     certified: Any = (stable >= k for k in ks)
     prediction = rows["prediction"].to_numpy()
     derived = Certificates(tuple(ks), record.metrics["relation"], prediction, certified)
     model = None if trained is None else trained.rebuilt_model
     exact = model is not None and model.problem.settings.certificate.covers_every_k
-    for row, recorded in zip(derived.table(labels), table.to_dict("records"), strict=True):
-        difference = _certified_difference(row, recorded, exact) if row["k"] else ""
+    derived_rows = derived.table(labels)
+    for row, recorded in zip(derived_rows, table.to_dict("records"), strict=True):
+        difference = _certified_difference(row, recorded, exact)
         if difference:
             k = row["k"]
             at_k = f"at k = {k}, {difference}"
             raise mismatch("tables/certified.csv", "certificates.parquet", at_k)
+    compared = derived_rows[0] if exact else ("k", "nominal_accuracy")
+    record.note_compared(CERTIFIED, compared)
     if model is not None and not record.is_older_than(0, 10):
         end = grid_end(model.problem.settings)
         record.check_metrics(
@@ -143,19 +148,30 @@ def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], e
     Args:
         row: the row that the stable distances give.
         recorded: the row of tables/certified.csv.
-        exact: True: a query is certified at k exactly if its stable distance is at least k, so
-            both rows must be equal. False: the recorded row may count more certified queries.
+        exact: True: a query is certified at k > 0 exactly if its stable distance is at least k, so
+            both rows must be equal. False: the recorded row may count more certified queries. At
+            k = 0 it may count fewer in any case, because a stable distance of 0 does not say
+            whether a query is certified there.
     """
+    if exact and row["k"]:
+        return first_difference({name: recorded[name] for name in row}, row)
     fraction = recorded["certified_fraction"]
     minimum = row["certified_fraction"]
-    if fraction < minimum - SAME:
+    if row["k"] and fraction < minimum - SAME:
         return (
             f"certified_fraction is recorded as {fraction!r}, but should be at least {minimum!r} "
             "according to the stable distances"
         )
-    if not exact:
+    if "nominal_accuracy" not in row:
         return ""
-    return first_difference({name: recorded[name] for name in row}, row)
+    # An answer is certified if it is certified and right, or certified and wrong.
+    worst = recorded["worst_accuracy"]
+    best = recorded["best_accuracy"]
+    nominal = row["nominal_accuracy"]
+    if not 0 <= worst <= nominal + SAME <= best + 2 * SAME <= 1 + 2 * SAME:
+        return f"the accuracy {nominal!r} is not from {worst!r} to {best!r}"
+    derived = {"certified_fraction": worst + 1 - best, "nominal_accuracy": nominal}
+    return first_difference({name: recorded[name] for name in derived}, derived)
 
 
 def _check_listed_intervals(record: Record, rows: pd.DataFrame) -> None:

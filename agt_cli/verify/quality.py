@@ -1,8 +1,8 @@
 """Compare tables/quality.csv, and the metrics on how good a model is, with what they follow from.
 
 A certification has the labels, predictions and stable distances of all queries, from which its
-table is computed again. Other commands record no single answers. The ends of the interval of a
-share follow from the table's own counts, for every command.
+table is computed again. Other commands record no single answers, so the cells of their tables are
+compared with each other (quality_rows.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from agt.models.doubts import CertifiedCounts
 from agt.models.model import Model
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.report.number_quality import NumberQuality, metrics_of_errors
-from agt_cli.report.quality import ModelQuality, Quality, metrics_of_rates, share_estimate
+from agt_cli.report.quality import ModelQuality, Quality, metrics_of_rates
 from agt_cli.report.quality_md import grid_end, share_ks
 from agt_cli.runs.queries import describe_queries
 from agt_cli.verify.comparison import check_match, mismatch
@@ -29,14 +29,10 @@ from agt_cli.verify.pages import (
     certificate_columns,
     read_certificates,
 )
+from agt_cli.verify.quality_rows import FROM_ANSWERS, QUALITY, Rows, check_rows
 
-QUALITY = "tables/quality.csv"
 WRITE_QUALITY = ("train", "certify", "plan")
 """Commands that write the table, unless the queries of numbers have no labels."""
-SHARES_OF_ALL = ("majority", "accuracy_or_recall", "certified_k", "certified_and_right_k")
-"""Beginnings of columns that are shares of all records of their row."""
-
-Rows = list[dict[str, Any]]
 
 
 def check_quality(record: Record, trained: Record | None) -> str | None:
@@ -78,32 +74,38 @@ def check_quality(record: Record, trained: Record | None) -> str | None:
     derived: dict[str, object] = {f"{prefix}{name}": value for name, value in metrics.items()}
     record.check_metrics(QUALITY, **derived, **{count: rows[0]["records"]})
     if not numbers:
-        _check_intervals_of_shares(rows)
+        _check_rows_of_classes(record, model, rows)
     if quality is None:
-        return f"metrics.json matches {QUALITY}"
+        return f"metrics.json matches {QUALITY}, whose rows fit together"
     _compare_with_certificates(record, rows, quality)
     return f"metrics.json matches {QUALITY}, and {QUALITY} matches {CERTIFICATES}"
 
 
-def _check_intervals_of_shares(rows: Rows) -> None:
-    """Raise Broken unless every share in rows of quality.csv has the interval of its counts."""
-    for number, row in enumerate(rows, start=1):
-        totals = {
-            name: float(row["records"])
-            for name in row
-            if name.startswith(SHARES_OF_ALL) and f"{name}_low" in row
-        }
-        if row.get("precision") and row.get("accuracy_or_recall"):
-            # both are shares that count the right answers of this class
-            right = row["accuracy_or_recall"] * row["records"]
-            totals["precision"] = float(round(right / row["precision"]))
-        for name, total in totals.items():
-            if row[name] is None:
-                continue
-            count = round(row[name] * total)
-            derived = share_estimate(count, total).as_columns(name)
-            recorded = {column: row[column] for column in derived}
-            check_match(f"line {number} of {QUALITY}", recorded, "its counts", derived)
+def _check_rows_of_classes(record: Record, model: Model | None, rows: Rows) -> None:
+    """Compare the rows of quality.csv of a model of classes with each other.
+
+    Args:
+        record: whose table it is.
+        model: whose answers these are; None: it could not be read.
+        rows: of the table.
+    """
+    has_distances = record.command == "certify"
+    if record.command == "train":
+        has_distances = model is not None and model.instant
+    elif record.command == "plan":
+        has_distances = record.config.get("counting") == "distance"
+    subgroups = None
+    if record.command == "train":
+        subgroups = record.config["dataset"].get("subgroups")
+    check_rows(rows, model, has_distances=has_distances, subgroup_columns=subgroups)
+    compared = [
+        name
+        for name in rows[0]
+        if not FROM_ANSWERS.fullmatch(name) or all(row[name] is None for row in rows)
+    ]
+    if model is None:
+        compared.remove("class")
+    record.note_compared(QUALITY, compared)
 
 
 def _recomputed_quality(record: Record, model: Model | None) -> ModelQuality | None:
@@ -216,6 +218,8 @@ def _compare_with_certificates(record: Record, rows: Rows, quality: ModelQuality
     for number, (row, expected) in enumerate(zip(recorded, derived, strict=True), start=1):
         compared = {name: row.get(name) for name in expected}
         check_match(f"line {number} of {QUALITY}", compared, CERTIFICATES, expected)
+    if recorded == rows:  # there are no subgroups
+        record.note_compared(QUALITY, derived[0])
     # sentences of another version may have other words
     if complete and record.environment.get("agt") == __version__:
         record.check_sentence(CERTIFICATES, "verdict", quality.verdict or None)

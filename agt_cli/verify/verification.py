@@ -44,6 +44,7 @@ from agt_cli.verify.pages import (
 from agt_cli.verify.portable import RunsBehind, check_portable
 from agt_cli.verify.quality import check_quality
 from agt_cli.verify.release import check_measured, check_release
+from agt_cli.verify.tables import check_tables
 from agt_cli.verify.weights import check_weights
 
 ERASURE = "unlearn"
@@ -120,6 +121,7 @@ CHECKS_WITH_TRAINING = (
     RecordCheck("predict", "labels", check_labels),
     RecordCheck("predict", "noise", check_weights),
     RecordCheck("certify", "certificates", check_certified),
+    RecordCheck(None, "tables", check_tables),
 )
 """Checks of a record, given the training run that it was made from; None: it was not found."""
 OWN_CLAIMS = {"measure": check_measured, "audit": check_audit}
@@ -269,6 +271,7 @@ class Verification:
             is_erasure = record.command == ERASURE
             contents = self._erasure(record) if is_erasure else self._ordinary_run(record)
             record.note_uncompared_metrics()
+            record.note_uncompared_columns()
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         item = VerifiedItem(

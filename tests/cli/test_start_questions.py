@@ -14,6 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
+from agt_cli.cli import main
 from agt_cli.commands import start
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.usual_learners import ReferenceScores
@@ -351,6 +352,45 @@ def test_a_range_in_a_file_of_answers_may_be_of_a_date(agt: Agt, tmp_path: Path)
     assert "later date" not in said.err
     assert dataset(tmp_path)["numeric"]["größe"] == [50, 250]
     assert str(dataset(tmp_path)["numeric"]["since"][1]) == "2040-12-31"
+
+
+@pytest.mark.parametrize("command", ["start", "data inspect"])
+def test_a_list_without_a_value_of_a_column_with_many_values_is_refused(
+    agt: Agt, tmp_path: Path, command: str
+) -> None:
+    """All of its values would be read as other."""
+    table = plain(tmp_path / "t.csv")
+    table["code"] = [f"c{row % 150}" for row in range(len(table))]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = ANSWERS if command == "start" else ("label=churn", "id=null")
+    said = agt(*command.split(), "t.csv", *words, "lists={code: [a, b]}", "-q")
+    said.ended(2, "lists={code: [a, b]} contains no value of this column")
+    assert not (tmp_path / "conf").exists()
+    agt(*command.split(), "t.csv", *words, "lists={code: [a, c7]}", "-q").ended(0)
+
+
+def test_a_question_that_a_file_answers_twice_is_refused_with_both_lines(
+    agt: Agt, tmp_path: Path
+) -> None:
+    plain(tmp_path / "t.csv")
+    (tmp_path / "a.yaml").write_text("label: churn\nid: none\nlabel: age\n")
+    said = agt("start", "t.csv", "answers=a.yaml", "-q").ended(2)
+    assert "line 1 (label: churn) and line 3 (label: age)" in said.err
+    assert not (tmp_path / "conf").exists()
+
+
+def test_a_table_that_is_named_with_and_without_a_key_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a person types it: a program's own command line may give a setting twice."""
+    monkeypatch.chdir(tmp_path)
+    plain(tmp_path / "t.csv")
+    plain(tmp_path / "u.csv")
+    monkeypatch.setattr("sys.argv", ["agt", "start", "t.csv", "file=u.csv", *ANSWERS, "-q"])
+    assert main() == 2
+    said = capsys.readouterr().err
+    assert "t.csv" in said
+    assert "file=u.csv" in said
 
 
 def test_with_one_range_declared_the_others_keep_a_claim_back(agt: Agt, tmp_path: Path) -> None:

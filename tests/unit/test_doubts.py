@@ -17,8 +17,9 @@ from agt.models.doubts import CertifiedCounts
 from agt_cli.report.quality import Quality
 
 
-def settings(dtype: str = "float64", covers_every_k: bool = False) -> Any:
+def settings(dtype: str = "float64", covers_every_k: bool = False, unit_rows: int = 1) -> Any:
     return SimpleNamespace(
+        relation=SimpleNamespace(unit_rows=unit_rows),
         training=SimpleNamespace(dtype=dtype, clip=0.5),
         certificate=SimpleNamespace(covers_every_k=covers_every_k),
     )
@@ -46,6 +47,12 @@ def test_certified_answers_raise_no_doubt() -> None:
 @pytest.mark.parametrize(("stable", "doubted"), [([True, False], True), ([True, True], False)])
 def test_half_of_the_answers_at_distance_0_are_doubted(stable: list[bool], doubted: bool) -> None:
     assert (certainty([[True, True], stable]).distance_warning is not None) == doubted
+
+
+@pytest.mark.parametrize(("unit_rows", "unit"), [(1, "record changes"), (3, "person's records")])
+def test_what_a_stable_distance_counts_is_named(unit_rows: int, unit: str) -> None:
+    doubt = CertifiedCounts(4, 0, 1, settings(unit_rows=unit_rows)).distance_warning
+    assert f"even one {unit}" in str(doubt)
 
 
 def test_half_of_the_clip_level_is_named_as_users_of_a_network_type_it() -> None:
