@@ -27,9 +27,11 @@ FORM: Final = {
 """A training setting without a default -> how it is typed, with the number of the documentation."""
 SHORT_GRID = "kgrid.max=5"
 NO_BINS = "dataset.bins=0"
+DEFAULT_BINS = 20
+"""The value of ``dataset.bins`` in conf/dataset/table.yaml."""
 NO_BINS_MEANING = (
     f"{NO_BINS} makes each number of the table one feature (docs/from_python.md); by default it is "
-    "coded in 20"
+    f"coded in {DEFAULT_BINS}"
 )
 FORM_MEANING = (
     "(the numbers show the form and are no recommendation: choose yours on public data, and then "

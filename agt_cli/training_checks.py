@@ -27,6 +27,7 @@ from agt.targets import OWN_SETTINGS, TABLE, own_settings, targets_of, trusting
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import check_keys, chosen_options
 from agt_cli.networks import (
+    DEFAULT_BINS,
     NO_BINS,
     NO_BINS_MEANING,
     check_network,
@@ -193,8 +194,8 @@ def _judge_own_network(config: Mapping[str, Any], training: object) -> tuple[str
         other_widths[width_without_bins] = NO_BINS
     else:
         with suppress(ValueError):  # a row may have too many features
-            with_bins = replace(table, bins=type(table).bins)  # the default
-            other_widths[with_bins.feature_count] = f"dataset.bins={with_bins.bins}"
+            with_bins = replace(table, bins=DEFAULT_BINS)
+            other_widths[with_bins.feature_count] = f"dataset.bins={DEFAULT_BINS}"
     classes = len(table.classes) if table.classes else None
     check = partial(network.check, settings, (width,), classes, other_widths)
     return error_message(check), needs_no_bins

@@ -21,7 +21,8 @@ Formal guarantees:
 | a residual connection, several outputs, frozen parts | refused, with the line of code |
 | other layers at each call, by global state or at random | not found: those returned are used |
 
-While the method is recorded, calls of modules by other threads of the process may fail.
+``torch.fx`` is called under a lock, because it replaces methods of ``nn.Module`` meanwhile. Calls of
+modules in other threads give the same outputs as otherwise.
 """
 
 import linecache
@@ -109,7 +110,7 @@ def is_layer(module: nn.Module) -> bool:
     if isinstance(module, tuple(RULES)):
         return True
     is_of_torch = type(module).__module__.startswith("torch.nn.modules.")
-    return is_of_torch and not isinstance(module, nn.Sequential)
+    return is_of_torch and not isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
 
 
 def check_same_outputs(
@@ -200,6 +201,12 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module is one operation: a layer of PyTorch, or a subclass of one."""
         return is_layer(m)
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        """Return the output of a module, which is only recorded if it is called with a symbol."""
+        if not any(isinstance(value, fx.Proxy) for value in (*args, *kwargs.values())):
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def path_of_module(self, mod: nn.Module) -> str:
         """Return the name of a module, a new one if it is no attribute and has no parameters."""

@@ -299,6 +299,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
     "pair": (lambda: with_forward(lambda self, x: (self.first(x),)), ("one tensor",)),
     "training mode": (lambda: with_forward(in_training), ("self.training",)),
     "no gradients": (lambda: with_forward(without_gradients), ("without gradients (line",)),
+    "no gradients at all": (
+        lambda: with_forward(torch.no_grad()(lambda self, x: self.out(self.act(self.first(x))))),
+        ("without gradients (line",),
+    ),
     "clamps": (lambda: with_forward(clamping), ("changes parameters",)),
     "isinstance": (lambda: with_forward(scaling_tensors), ("not return the same numbers",)),
     "result dropped": (
@@ -307,6 +311,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
     ),
     "condition": (lambda: with_forward(conditional), ("a condition", "x.mean() > 0")),
     "beside": (lambda: with_forward(looked_at), ("does not use the result", "print(x.mean())")),
+    "no forward of a list": (
+        lambda: nn.ModuleList([nn.Linear(6, 2)]),
+        ('missing the required "forward"',),
+    ),
     "no forward": (Two, ('missing the required "forward"',)),
     "frozen": (Frozen, ("first.weight is frozen",)),
     "lazy": (Lazy, ("layer first (LazyLinear)", "with the number of inputs")),
