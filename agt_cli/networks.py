@@ -16,8 +16,8 @@ NETWORK_CERTIFICATE = "box"
 REQUIRED_TRAINING_SETTINGS = ("epochs", "lr", "clip")
 """Training settings without a default (``missing_training_settings`` of that certificate)."""
 ONLY_LAYERS = (
-    "A network of your own may only apply layers that have a rule, one after the other "
-    "(docs/extending.md)"
+    "A network of your own may only apply layers that have a rule, one after the other, so without "
+    "dropout, batch normalisation or a softmax at the end (docs/from_python.md)"
 )
 FORM: Final = {
     "epochs": "training.epochs=4",
@@ -196,7 +196,7 @@ def check_network(
         named = f"model._target_={own_network.typed}"
     if words:
         sentences.append(NO_DEFAULTS)
-    if words and own_network is not None:
+    if words and own_network is not None and bins is None:  # the layers were not judged
         sentences.append(ONLY_LAYERS)
     if NO_BINS in words:
         sentences.append(NO_BINS_MEANING)

@@ -352,6 +352,7 @@ class CustomNetwork:
             )
         _require_plain_parameters(module)
         network = module if _is_plain(module) else nn.Sequential(*layers.values())
+        _require_plain_parameters(network)  # forward() may have made layers of its own
         rules_for(network)  # raises ConfigError for layers that do not fit each other
         _require_rebuildable(network)
         if network is not module and shape is not None:

@@ -21,8 +21,8 @@ Formal guarantees:
 | a residual connection, several outputs, frozen parts | refused, with the line of code |
 | other layers at each call, by global state or at random | not found: those returned are used |
 
-``torch.fx`` is called under a lock, because it replaces methods of ``nn.Module`` meanwhile. Calls of
-modules in other threads give the same outputs as otherwise.
+``torch.fx`` is called under a lock, because it replaces methods of ``nn.Module`` meanwhile.
+Calls of modules in other threads give the same outputs as otherwise.
 """
 
 import linecache

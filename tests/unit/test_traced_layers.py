@@ -212,6 +212,12 @@ def without_gradients(self: Any, x: torch.Tensor) -> Any:
     return self.out(x)
 
 
+def with_a_changed_layer(self: Any, x: torch.Tensor) -> Any:
+    negated = nn.ReLU()
+    negated.forward = lambda x: -x  # type: ignore[method-assign]
+    return self.out(negated(self.first(x)))
+
+
 def clamping(self: Any, x: torch.Tensor) -> Any:
     for parameter in self.parameters():
         parameter.data.clamp_(-0.1, 0.1)
@@ -303,6 +309,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
         lambda: with_forward(torch.no_grad()(lambda self, x: self.out(self.act(self.first(x))))),
         ("without gradients (line",),
     ),
+    "changed layer": (lambda: with_forward(with_a_changed_layer), ("its own forward()",)),
     "clamps": (lambda: with_forward(clamping), ("changes parameters",)),
     "isinstance": (lambda: with_forward(scaling_tensors), ("not return the same numbers",)),
     "result dropped": (
