@@ -34,13 +34,15 @@ MECHANISMS = (
     "statistics.NoisyStatistics",
 )
 """Every mechanism of agt, by its module in agt.mechanisms and its class."""
+TABLE = "agt.data.table.Table"
+"""The class of a table's settings, by its full name."""
 OWN_SETTINGS = {
     "agt.data.blobs.Blobs": "agt.data.blobs_settings.BlobsSettings",
     "agt.data.embeddings.Embeddings": "agt.data.file_settings.EmbeddingsSettings",
     "agt.data.images.Digits": "agt.data.image_settings.DigitsSettings",
     "agt.data.images.MedMnist": "agt.data.image_settings.MedMnistSettings",
     "agt.data.images.Mnist": "agt.data.image_settings.MnistSettings",
-    "agt.data.table.Table": "agt.data.file_settings.TableSettings",
+    TABLE: "agt.data.file_settings.TableSettings",
     "agt.models.heads.ConvConfig": "agt.models.head_settings.ConvSettings",
     "agt.models.heads.HeadConfig": "agt.models.head_settings.HeadSettings",
     **{

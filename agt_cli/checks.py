@@ -13,13 +13,12 @@ from typing import Any
 
 from agt.errors import ConfigError
 from agt.store.folder import Folder
-from agt.targets import OWN_SETTINGS
+from agt.targets import OWN_SETTINGS, TABLE
 from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, VARIABLE, nothing_to_pay, require_ledger
 from agt_cli.places import (
     EMBEDDINGS,
     STANDARD_INPUT,
-    TABLE,
     check_ledger_of_environment,
     check_requested,
     check_run,

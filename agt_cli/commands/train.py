@@ -119,6 +119,9 @@ def _run_prepared(
     )
     for warning in _find_data_warnings(settings, dataset):
         console.note(warning)
+    layers_note = settings.model.layers_note(settings.training)
+    if layers_note:
+        console.note(f"note: {layers_note}")
     trained = _train_and_write(settings, record, prepared, console)
     quality = trained.quality
     _print_result(record, dataset.name, trained.sentences, quality, console)

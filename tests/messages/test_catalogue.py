@@ -322,7 +322,7 @@ train compute.device=gpu | 2 | compute.device | did you mean 'cpu'
 train compute.kernel=fast | 2 | compute.kernel | reference
 train model._target_=agt.models.heads.Heads | 2 | model._target_: cannot import
 train model=custom | 2 | model._target_
-train model=custom model._target_=math.pi | 2 | is not a function that returns an nn.Sequential
+train model=custom model._target_=math.pi | 2 | is not a class of networks or a function that returns one
 certify run=nowhere | 2 | run=nowhere: this folder does not exist
 train training.clip=-1 | 2 | training.clip:
 train training.clip=nan | 2 | training.clip: | finite
@@ -690,7 +690,7 @@ train 'training.lr=[1' | 2 | 'training.lr=[1' cannot be read
 train --resolve | 2 | --resolve
 train model=custom model._target_=agt.models.heads.HeadBuilder | 2 | heads.HeadBuilder cannot be created
 train model=custom model._target_=torch.nn.Linear | 2 | torch.nn.Linear cannot be created | in_features
-train model=custom model._target_=torch.nn.ReLU | 2 | has the type ReLU | nn.Sequential
+train model=custom model._target_=torch.nn.ReLU | 2 | must be nn.Linear, but it is nn.ReLU
 train dataset=digits 'dataset.classes=[3,5,8]' | 2 | binary_cross_entropy needs data with two classes
 train dataset=digits 'dataset.classes=[3,5,8]' training.loss=squared_error | 2 | needs data with two classes
 train dataset=digits model=linear training.loss=squared_error certificate=stability | 2 | training.loss=squared_error

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
@@ -178,31 +176,3 @@ def test_a_cap_on_a_batch_that_was_given_is_named_itself() -> None:
     batch = {"normalizer": 60, "n_max": 100}
     with pytest.raises(agt.ConfigError, match=r'batch\["n_max"\]=100 allows fewer: raise n_max'):
         agt.fit(x, np.arange(200) % 2, batch=batch, **NETWORK)
-
-
-class Own(nn.Module):
-    """A network with its own forward(), as people bring it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(2, 4)
-        self.norm = nn.BatchNorm1d(4)
-        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.rest(self.norm(self.first(x)))
-        return result
-
-
-def test_a_network_with_its_own_forward_is_told_its_layers_and_which_have_no_rule() -> None:
-    with pytest.raises(agt.ConfigError) as refused:
-        agt.fit(np.zeros((4, 2)), np.arange(4) % 2, network=Own())  # type: ignore[arg-type]
-    text = str(refused.value)
-    assert "net = Own(), nn.Sequential(net.first, net.norm, *net.rest)" in text
-    assert "layer norm (BatchNorm1d). Leave this out" in text
-
-
-def test_a_network_without_named_layers_is_refused_without_a_proposal() -> None:
-    layers = nn.ModuleList([nn.Linear(2, 2)])
-    with pytest.raises(agt.ConfigError, match=r"computes bounds layer by layer$"):
-        agt.fit(np.zeros((4, 2)), np.arange(4) % 2, network=layers)  # type: ignore[arg-type]
