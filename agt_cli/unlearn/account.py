@@ -104,6 +104,11 @@ class StateChange:
     log: Annotated[str, Field(pattern=r"^[1-9]\d*:[0-9a-f]{64}$")]
     entry: Count
 
+    @property
+    def log_entries(self) -> int:
+        """How many entries the request log had after this erasure."""
+        return int(self.log.split(":")[0])
+
 
 @schema
 class Earlier:
@@ -235,7 +240,7 @@ class ErasureReport:
             "an erasure that updates the run must change the digest of the run": updated
             <= (state.before != state.after),
             "the request log must contain the entry that an account of an erasure is about": (
-                state.entry <= int(state.log.split(":")[0])
+                state.entry <= state.log_entries
             ),
             "the removal budget that was spent must not exceed the total removal budget": budget
             is None

@@ -97,7 +97,7 @@ def _requested(asked: Asked) -> str:
 def summary(account: ErasureReport) -> dict[str, str]:
     """Return the parts of an account as a mapping from a heading to its text."""
     promise = account.removal.promise
-    rows = {"requested": _requested(account.asked), "guaranteed": _guaranteed(promise)}
+    rows = {"requested": _requested(account.asked), "guaranteed": guarantee_text(promise)}
     if account.updated and promise.requests == "adaptive for fixed keys":
         rows["is new_seeds=true needed"] = NEW_SEEDS
     rows["duration"] = f"{account.removal.seconds:.3g} s"
@@ -133,7 +133,7 @@ def summary(account: ErasureReport) -> dict[str, str]:
     return rows
 
 
-def _guaranteed(promise: Promise) -> str:
+def guarantee_text(promise: Promise) -> str:
     """Return what is promised, for which requests, and how many of its assumptions do not hold."""
     promised = "exact"
     if not promise.exact:

@@ -20,7 +20,7 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
-from agt.errors import AgtError, counted
+from agt.errors import AgtError, Superseded, counted
 from agt.facts import Standing
 from agt.models.kind import CertificateKind, RemovalBounds
 from agt.models.kinds import certificate_config
@@ -32,7 +32,7 @@ from agt_cli.command_settings.unlearn import CERTIFICATE_OF_METHOD
 from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, output_folders_of
 from agt_cli.unlearn.account import ErasureReport, read_account
-from agt_cli.unlearn.account_md import account_lines
+from agt_cli.unlearn.account_md import account_lines, guarantee_text
 from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
 from agt_cli.unlearn.hash_key import KEY_FILE, HashKey, as_words
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
@@ -134,13 +134,12 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     """
     _check_spent(account, run, record)
     state = account.state
-    count = _entries_then(account)
     entries = len(log.entries)
-    if count > entries:
+    if state.log_entries > entries:
         raise Broken(
-            f"{ACCOUNT_FILE} names entry {count} of the request log, but the log has only "
-            f"{entries} entries, so the run may be an older copy: verify with the present folder "
-            "of the run"
+            f"{ACCOUNT_FILE} names entry {state.log_entries} of the request log, but the log has "
+            f"only {entries} entries, so the run may be an older copy: verify with the present "
+            "folder of the run"
         )
     entry = log.entries[state.entry - 1]
     _check_kind_and_count(account, log, entry)
@@ -162,11 +161,6 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
 
 
-def _entries_then(account: ErasureReport) -> int:
-    """Return how many entries the request log had at the time of an account."""
-    return int(account.state.log.split(":")[0])  # COUNT:HASH
-
-
 def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry) -> None:
     """Raise Broken unless an entry of the log is of the account's kind and number of records.
 
@@ -182,19 +176,13 @@ def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry)
             f"{ACCOUNT_FILE} names method={method}, but entry {account.state.entry} of the run's "
             f"request log is of the kind '{entry.kind}', to which this method does not belong"
         )
-    removed = 0
+    removed: set[str] = set()
     if account.updated:
-        removed = len(
-            {
-                record
-                for earlier_entry in log.batch(entry.number)
-                for record in earlier_entry.records
-            }
-        )
-    if removed != recorded.records:
+        removed = removed.union(*(earlier.records for earlier in log.batch(entry.number)))
+    if len(removed) != recorded.records:
         raise Broken(
             f"the number of removed records is {recorded.records} in {ACCOUNT_FILE} "
-            f"(removal.records), but {removed} in the run's request log"
+            f"(removal.records), but {len(removed)} in the run's request log"
         )
 
 
@@ -209,16 +197,14 @@ def _derive_report(account: ErasureReport, log: Log, run: Record) -> ErasureRepo
         run: the run now.
     """
     state = account.state
-    count = _entries_then(account)
     entry = log.entries[state.entry - 1]
-    log_then = Log(log.entries[:count])
+    log_then = Log(log.entries[: state.log_entries])
     # the state after it is the one that the next entry replaced, or the present one
-    after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
+    digests = [*(entry.before for entry in log.entries), run.manifest.digest]
     return derive_account(
         entry,
         log_then,
-        entry.removal,
-        StateAfterErasure(state.run, after, state.records_after),
+        StateAfterErasure(state.run, digests[state.log_entries], state.records_after),
         training=entry.facts.get("training", account.training),
         earlier=account.earlier,
         sweep=account.sweep,
@@ -366,42 +352,15 @@ def erased_words(record: Record) -> Iterator[str]:
         yield (
             f"erased from the run: {records} of {people}; the last update used method={last.method}"
         )
-        yield _guarantee_words(last)
+        # An early version of agt recorded it as sentences, which are not read.
+        with suppress(Superseded, Broken):
+            yield f"guarantee of the last update: {guarantee_text(last.removal.promise)}"
     if log.pending:
         people = counted(len(log.waiting_units), "person", "people")
         yield (
             f"erasure still pending: {people}, whose records are still in the model; until the "
             "update, only queries that do not depend on these records are answered"
         )
-
-
-def _guarantee_words(entry: RequestEntry) -> str:
-    """Return the guarantee of an update in words, and whether it is proved here."""
-    promise = entry.promise
-    closeness = "exact"
-    if promise.get("exact") is not True:
-        eps = promise.get("eps")
-        delta = promise.get("delta")
-        closeness = (
-            f"epsilon = {eps}, delta = {delta} when compared with a model that was never "
-            "trained on the erased records"
-        )
-    within = promise.get("within")
-    if within is not None:
-        closeness = f"{closeness} (if weights may differ by an l2 distance of up to {within})"
-    validity = "also valid" if promise.get("adaptive") is True else "not valid"
-    guarantee = (
-        f"{closeness}; this guarantee is {validity} for erasure requests that were chosen after "
-        "looking at outputs of the model"
-    )
-    assumptions = promise.get("assumptions") or ()
-    if any(fact.get("standing") == Standing.VOID for fact in assumptions):
-        return (
-            "the guarantee of the last update is NOT PROVED here, because an assumption is "
-            f"not met. The paper on which method={entry.method} is based claims this "
-            f"guarantee: {guarantee}"
-        )
-    return f"guarantee of the last update: {guarantee}"
 
 
 def _check_succession(log: Log, record: Record) -> None:

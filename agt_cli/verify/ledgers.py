@@ -291,11 +291,11 @@ def _compare_stored(
     run = record.environment.get("trained_digest")
     guarantee = guarantee_from_parameters(record.metrics)
     expected = (Output.LABELS.value, run, guarantee)
-    matching_debits = set()
-    for number, debit in ledger.history().items():
-        charge = debit.charge
-        if (charge.output, charge.run, charge.guarantee) == expected:
-            matching_debits.add(number)
+    matching_debits = {
+        number
+        for number, debit in ledger.history().items()
+        if (debit.charge.output, debit.charge.run, debit.charge.guarantee) == expected
+    }
     stored = None
     if trained is not None:
         stored = trained.texts_of(ledger.labels_of_debits(matching_debits))

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agt import __version__, sentences
+from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.command_settings.on_run import STANDARD_INPUT
@@ -23,7 +23,7 @@ from agt_cli.report.quality_md import grid_end
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
 from agt_cli.verify.comparison import SAME, check_match, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import Record, check_not_better, check_version
+from agt_cli.verify.folders import Record, check_not_better, check_version, model_of
 
 CLAIM_FILE = "claim.json"
 CERTIFICATES = "certificates.parquet"
@@ -117,7 +117,7 @@ def check_certified(record: Record, trained: Record | None) -> str:
     certified: Any = (stable >= k for k in ks)
     prediction = rows["prediction"].to_numpy()
     derived = Certificates(tuple(ks), record.metrics["relation"], prediction, certified)
-    model = None if trained is None else trained.rebuilt_model
+    model = model_of(trained)
     exact = model is not None and model.problem.settings.certificate.covers_every_k
     for row, recorded in zip(derived.table(labels), table.to_dict("records"), strict=True):
         difference = _certified_difference(row, recorded, exact) if row["k"] else ""
@@ -347,8 +347,7 @@ def check_audit(record: Record) -> tuple[str, ...]:
             "violations": len(audit.violations),
         }
         record.check_metrics(AUDIT_FILE, **derived)
-        if audit.by == __version__:  # another version may have other words
-            record.check_sentence(AUDIT_FILE, "verdict", audit.verdict)
+        record.check_verdict(AUDIT_FILE, audit.verdict)
         record.findings.ok(
             AUDIT_FILE,
             f"the audit's findings (format {audit.schema}) do not contradict each other",

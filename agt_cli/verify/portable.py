@@ -29,7 +29,7 @@ from agt.targets import is_own_code
 from agt_cli.report.finished import SOURCE_FILE
 from agt_cli.runs.prepare import encoder_settings
 from agt_cli.verify.comparison import check_match, rendered_alike
-from agt_cli.verify.folders import Record
+from agt_cli.verify.folders import Record, model_of
 from agt_cli.verify.pages import CLAIM_FILE
 from agt_cli.verify.release import compare_claims, guarantee_from_parameters, requested_mechanism
 from agt_cli.verify.weights import WEIGHTS_FILE, check_lattice, read_released_weight
@@ -200,7 +200,7 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     drawn = DrawnWeights.of(runs.release)
     derived: dict[str, Any] = {"noise": drawn.public_parameters, "mechanism": drawn.mechanism}
     arrays = {"weight": drawn.weight}
-    model = None if runs.training is None else runs.training.rebuilt_model
+    model = model_of(runs.training)
     if runs.training is None or model is None:
         sentence = (
             f"{FROM_TRAINING} were not compared, because the training run could not be read "
