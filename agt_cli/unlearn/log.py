@@ -349,17 +349,12 @@ def state_of(files: Mapping[str, str]) -> str:
         files: path -> sha256, as a run's manifest lists them. Files that only describe the run do
             not enter the hash.
     """
-    state = sorted((name, digest) for name, digest in files.items() if _is_of_state(name))
-    lines = "".join(f"{digest}  {name}\n" for name, digest in state)
+    lines = "".join(
+        f"{digest}  {name}\n"
+        for name, digest in sorted(files.items())
+        if name not in _DESCRIBING_FILES and not name.startswith(_DESCRIBING_FOLDERS)
+    )
     return f"sha256:{sha256(lines.encode()).hexdigest()}"
-
-
-def _is_of_state(name: str) -> bool:
-    """Return whether a file of a run is part of its model's state.
-
-    Every file is, except for the known ones that only describe the run.
-    """
-    return name not in _DESCRIBING_FILES and not name.startswith(_DESCRIBING_FOLDERS)
 
 
 def _last_removal(entries: Sequence[RequestEntry]) -> int:
