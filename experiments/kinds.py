@@ -99,10 +99,7 @@ class Kind:
 
 def tidy(keys: Iterable[Key], measure: Callable[[Key], Iterable[Key]]) -> pd.DataFrame:
     """Return a table with a row for each point that ``measure`` returns for each key."""
-    found = []
-    for key in keys:
-        found += [{**key, **point} for point in measure(key)]
-    return pd.DataFrame(found)
+    return pd.DataFrame([{**key, **point} for key in keys for point in measure(key)])
 
 
 def grid(**columns: Iterable[Any]) -> list[Key]:
