@@ -5,34 +5,30 @@ Every accuracy is an exact expectation; only DP-SGD is sampled.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import ReleaseWeights
-from agt.settings import STRICT, Count, Positive
+from agt.settings import Count, Positive, Probability, keyword_schema
 
 from .dp_sgd import DpSgd
 from .entry import Entry, Key, Overrides
-from .experiment import Profile, ProfileName
+from .experiment import AtLeastTwo, Profile, ProfileName
 from .figures import lines
 from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .runs import Finished
 
-Delta = Annotated[float, Field(gt=0, lt=1)]
 LEAST = "{}: least eps within a point"
 EVEN = "even spacing"
 GEOMETRIC = "geometric spacing"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AccuracyByEps(Kind):
     """Expected accuracy against eps of one query, one model (001 Fig 2): ``count`` values from
     ``least`` to ``most``.
@@ -41,8 +37,8 @@ class AccuracyByEps(Kind):
     run: Overrides = ()
     least: Positive = 0.01
     most: Positive = 10.0
-    count: Annotated[int, Field(ge=2)] = 20
-    index: ClassVar[tuple[str, ...]] = ("profile", "mechanism", "eps")
+    count: AtLeastTwo = 20
+    index = ("profile", "mechanism", "eps")
 
     @property
     def offered(self) -> Mapping[ProfileName, list[str]]:
@@ -93,7 +89,7 @@ class AccuracyByEps(Kind):
         return {**found, "noise-free accuracy": "noise-free"}
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AccuracyByMembers(Kind):
     """Expected accuracy against ensemble size: noisy arg-max and certified votes, a panel for
     each eps (001 Fig 4).
@@ -102,7 +98,7 @@ class AccuracyByMembers(Kind):
     run: Overrides = ()
     members: tuple[Count, ...] = (1, 5, 25, 95)
     eps: tuple[Positive, ...] = (1.0, 0.5, 0.1)
-    index: ClassVar[tuple[str, ...]] = ("profile", "members", "mechanism", "eps")
+    index = ("profile", "members", "mechanism", "eps")
 
     @property
     def panels(self) -> Mapping[float, str]:
@@ -167,7 +163,7 @@ class AccuracyByMembers(Kind):
         return Shown(rows[about].drop_duplicates(), [figure])
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AccuracyByQueries(Kind):
     """Expected accuracy against the number of queries under one total budget (001 Fig 5).
 
@@ -181,10 +177,10 @@ class AccuracyByQueries(Kind):
     members: tuple[Count, ...] = (1, 25)
     queries: tuple[Count, ...] = (1, 3, 10, 30, 100, 300, 1000)
     eps: Positive = 10.0
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     dpsgd: DpSgd | None = None
     weights: Overrides = ()
-    index: ClassVar[tuple[str, ...]] = ("series", "queries")
+    index = ("series", "queries")
 
     @property
     def keys(self) -> list[Key]:
@@ -260,7 +256,7 @@ class AccuracyByQueries(Kind):
         return {name: "accuracy"}
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class SensitivityByGrid(Kind):
     """The mean bound on smooth sensitivity, beta = eps/6, against how many values of k were
     certified (001 Fig 6), evenly and geometrically spaced.
@@ -271,7 +267,7 @@ class SensitivityByGrid(Kind):
     run: Overrides = ()
     counts: tuple[Count, ...] = (1, 2, 3, 5, 8, 10, 15, 20, 50, 100, 200)
     eps: Positive = 1.0
-    index: ClassVar[tuple[str, ...]] = ("profile", "spacing", "values of k")
+    index = ("profile", "spacing", "values of k")
 
     @property
     def keys(self) -> list[Key]:

@@ -40,6 +40,10 @@ VARIANT = re.compile(r"(?P<method>.+?)(?P<before>, | \()(?P<variant>T = \d+|[^()
 """A series that is a variant of a method: "DP-SGD, T = 25", "DP-SGD (ours)"."""
 
 
+Looks = dict[str, dict[str, Any]]
+"""Name of a series -> matplotlib's arguments of its line."""
+
+
 @dataclass(frozen=True)
 class Curves:
     """What one figure shows.
@@ -208,7 +212,7 @@ def _alike(values: pd.DataFrame, one: str, other: str, span: float) -> bool:
     return np.allclose(values[one], values[other], rtol=0, atol=allowed, equal_nan=True)
 
 
-def _styles(data: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def _styles(data: pd.DataFrame) -> Looks:
     """Return how each series looks, the same in every figure.
 
     Colour and marker are the method's, dashes say how many members vote, and the published rules
@@ -218,7 +222,7 @@ def _styles(data: pd.DataFrame) -> dict[str, dict[str, Any]]:
         return line_styles([str(name) for name in dict.fromkeys(data["series"])])
     by_method = line_styles([str(name) for name in dict.fromkeys(data["method"])])
     sizes = sorted(set(data["members"]) - {0}) if "members" in data else []
-    styles: dict[str, dict[str, Any]] = {}
+    styles: Looks = {}
     for row in data.drop_duplicates("series").to_dict("records"):
         style = dict(by_method[str(row["method"])])
         published = row.get("profile") == "paper"
@@ -250,7 +254,7 @@ def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:
             )
 
 
-def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
+def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: Looks) -> None:
     steps: dict[str, Any] = {"drawstyle": "steps-pre"} if chart.steps else {}
     for name, rows in part.sort_values(chart.x, kind="stable").groupby("series", sort=False):
         marks: dict[str, Any] = {

@@ -22,11 +22,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -43,7 +42,7 @@ from agt.facts import Evidence, Fact, Standing, declared, not_held
 from agt.models.heads import HeadConfig
 from agt.models.store import FileReader, FileWriter, read_tensors
 from agt.provenance import code_digest, machine
-from agt.settings import Count, NonNegative, Positive, schema
+from agt.settings import Count, NonNegative, NonNegativeInt, Positive, schema
 from agt.store.atomic import write_atomic
 from agt.training.checkpoint import read_safetensors_header
 
@@ -84,7 +83,7 @@ class EncoderConfig:
     epochs: Count = 20
     balanced: bool = True
     robust: NonNegative = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: NonNegativeInt = 0
     weights: Path | None = None
     weights_public: bool = False
     cache_dir: Path = Path("outputs/encoders")

@@ -12,22 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
-from agt.settings import STRICT, Count
+from agt.settings import Count, keyword_schema, schema
 from agt_cli.report.figures import SERIES_STYLES
 
 from .certified import HALF, at_half
 from .entry import Entry, Key, Overrides
-from .experiment import ProfileName
+from .experiment import AtLeastTwo, OneOrMore, ProfileName
 from .figures import lines
 from .kinds import Figure, Kind, Shown, tidy
 from .runs import Finished, dealt, left_out
@@ -45,7 +44,7 @@ NOT_PRIVATE = {"folds"}
 """Choices by private records."""
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Method:
     """One curve.
 
@@ -63,8 +62,8 @@ class Method:
     """
 
     label: str
-    settings: Annotated[tuple[Overrides, ...], Field(min_length=1)]
-    crossed: Annotated[tuple[Overrides, ...], Field(min_length=1)] = ((),)
+    settings: OneOrMore[Overrides]
+    crossed: OneOrMore[Overrides] = ((),)
     run: Overrides = ()
     seeds: tuple[str, ...] = ("training.seed",)
     initialisations: Count | None = None
@@ -218,7 +217,7 @@ class Curve:
         return mean if votes else replace(mean, half=scaled_half)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Frontier(Kind):
     """Test accuracy against the k at which half of the test records are certified.
 
@@ -234,15 +233,15 @@ class Frontier(Kind):
         generated, data: of AMEX's statements, as ``smallest_batch`` has them.
     """
 
-    methods: Annotated[tuple[Method, ...], Field(min_length=1)]
+    methods: OneOrMore[Method]
     run: Overrides = ()
-    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 10, 20, 50, 100, 200)
+    ks: OneOrMore[Count] = (1, 10, 20, 50, 100, 200)
     draw: Overrides = ()
-    folds: Annotated[int, Field(ge=2)] | None = None
+    folds: AtLeastTwo | None = None
     initialisations: Count = 3
     generated: Annotated[int, Field(ge=1000)] | None = None
     data: Literal["either", "generated"] = "either"
-    index: ClassVar[tuple[str, ...]] = ("profile", "series", "k asked", "initialisation")
+    index = ("profile", "series", "k asked", "initialisation")
 
     @property
     def method_by_label(self) -> Mapping[str, Method]:

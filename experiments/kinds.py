@@ -11,9 +11,8 @@ from itertools import product
 from typing import Any, ClassVar
 
 import pandas as pd
-from pydantic.dataclasses import dataclass as validated
 
-from agt.settings import STRICT
+from agt.settings import keyword_schema
 
 from .entry import Entry, Key, Profiles
 from .figures import Draw
@@ -56,7 +55,7 @@ class Shown:
     extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Kind:
     """One kind of figure or table: a subclass's fields are its settings in experiments/NAME.yaml.
 

@@ -8,33 +8,31 @@ Draws come from seeds: simulations, which hide nothing.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from agt.numeric import gaussian_epsilon, gaussian_mu
-from agt.settings import STRICT, Count, Positive
+from agt.settings import Count, Positive, Probability, keyword_schema
 from agt_audit.estimates import Mistakes, epsilon_bound, mu_bound, upper_limit
 from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 
-from .accuracy import Delta
 from .audit_estimates import katz_bound, posterior_bound
 from .bench import LOSSES, Bench, one_hot
 from .dp_sgd import DpSgd
 from .entry import Entry, Key, Overrides
-from .experiment import ProfileName
+from .experiment import AtLeastTwo, OneOrMore, ProfileName
 from .figures import Draw, lines
 from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .removable_head import named
 
-Budgets = Annotated[tuple[Positive, ...], Field(min_length=1)]
-Sizes = Annotated[tuple[Count, ...], Field(min_length=1)]
+Budgets = OneOrMore[Positive]
+Sizes = OneOrMore[Count]
 
 
 def _by_gaussian_dp(mistakes: Mistakes, delta: float, confidence: float) -> float:
@@ -51,7 +49,7 @@ AUDIT_BOUNDS: dict[str, Callable[[Mistakes, float, float], float]] = {
 """004's names of bounds -> mistakes, delta and confidence to a lower bound on epsilon."""
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AuditedMechanism(Kind):
     """Lower bounds on epsilon that an audit finds, by estimator, for each claimed epsilon (004's
     table of audited epsilons).
@@ -65,10 +63,10 @@ class AuditedMechanism(Kind):
     """
 
     eps: Budgets = (1.0, 4.0, 8.0, 16.0)
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     trials: Count = 5000
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    index: ClassVar[tuple[str, ...]] = ("claimed", "bound")
+    confidence: Probability = 0.95
+    index = ("claimed", "bound")
 
     @property
     def keys(self) -> list[Key]:
@@ -136,7 +134,7 @@ def _with_claim(points: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([points[["series", "claimed", "found"]], claim], ignore_index=True)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AuditedInOneRun(Kind):
     """The lower bound on epsilon from one run with many canaries, against the claimed epsilon (004
     Fig 3).
@@ -152,10 +150,10 @@ class AuditedInOneRun(Kind):
 
     eps: Budgets = (1.0, 2.0, 4.0, 8.0)
     canaries: Sizes = (500, 1000, 10000)
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     draws: Count = 5
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    index: ClassVar[tuple[str, ...]] = ("canaries", "claimed")
+    confidence: Probability = 0.95
+    index = ("canaries", "claimed")
 
     @property
     def keys(self) -> list[Key]:
@@ -209,7 +207,7 @@ GAUSSIAN_DP = "Gaussian DP"
 TRADE_OFF_CLAIMS = ("(eps, delta)-DP", GAUSSIAN_DP)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class TradeOffs(Kind):
     """The least share of misses of any attack against its share of false alarms, under (eps,
     delta)-DP and under the Gaussian DP that the same claim allows (004, "Use GDP").
@@ -220,9 +218,9 @@ class TradeOffs(Kind):
     """
 
     eps: Budgets = (0.5, 1.0, 3.0, 6.0)
-    delta: Delta = 1e-5
-    points: Annotated[int, Field(ge=2)] = 200
-    index: ClassVar[tuple[str, ...]] = ("eps", "claim", "alarms")
+    delta: Probability = 1e-5
+    points: AtLeastTwo = 200
+    index = ("eps", "claim", "alarms")
 
     @property
     def keys(self) -> list[Key]:
@@ -270,7 +268,7 @@ class TradeOffs(Kind):
         return Shown(table, [Figure(caption, data[columns], draw)])
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class GradientsAndNoise(Kind):
     """How the coordinates of DP-SGD's first gradient and of its noise are distributed (002).
 
@@ -284,10 +282,10 @@ class GradientsAndNoise(Kind):
     run: Overrides
     dpsgd: DpSgd
     eps: Positive = 1.0
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     bins: Annotated[int, Field(ge=3)] = 301
     data: str = ""
-    index: ClassVar[tuple[str, ...]] = ("what", "bin")
+    index = ("what", "bin")
 
     @property
     def keys(self) -> list[Key]:
@@ -365,7 +363,7 @@ UNBOUNDED = "local, unbounded numbers"
 SECOND_MOMENT = 2.0  # of the unbounded numbers, which are exponential with mean 1
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class PrivateMeans(Kind):
     """The mean squared error of a mean of n numbers under eps-DP, against n (004).
 
@@ -379,8 +377,8 @@ class PrivateMeans(Kind):
 
     users: Sizes = (10, 30, 100, 300, 1000, 3000, 10000)
     eps: Positive = 1.0
-    draws: Annotated[int, Field(ge=2)] = 1000
-    index: ClassVar[tuple[str, ...]] = ("way", "users")
+    draws: AtLeastTwo = 1000
+    index = ("way", "users")
 
     @property
     def keys(self) -> list[Key]:
@@ -450,13 +448,13 @@ def error_of_mean(way: str, n: int, eps: float, rng: np.random.Generator) -> flo
     return float(mean - 0.5)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class WorkedNumbers(Kind):
     """Numbers that the lectures work out by hand, worked out again: 002's exponential mechanism,
     004's recap of an audit and its two cases of memorisation.
     """
 
-    index: ClassVar[tuple[str, ...]] = ("what",)
+    index = ("what",)
 
     @cached_property
     def found(self) -> Mapping[str, float]:

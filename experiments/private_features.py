@@ -16,25 +16,32 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.models.model import accuracy
-from agt.settings import STRICT, BatchConfig, Count, NonNegative, Positive, TrainingConfig
+from agt.settings import (
+    BatchConfig,
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    TrainingConfig,
+    keyword_schema,
+    schema,
+)
 from agt_cli.runs.prepare import Prepared, RunSettings
 
-from .accuracy import Delta
 from .bench import Bench, Weights, train_sgd
 from .convolutional import Channels, features, network
 from .dp_sgd import DpSgd, of_one
 from .entry import Entry, Key, Overrides, once
+from .experiment import OneOrMore
 from .figures import lines
 from .kinds import Figure, Kind, Shown, grid
 from .removable_head import Removing, budget, column_of, mean_bounds, named, removing, settings_of
@@ -60,7 +67,7 @@ NETWORK_SHARES = {
 }
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Network:
     """003's network (section 4.3, footnote 2) in numbers, and how it is trained without privacy.
 
@@ -92,7 +99,7 @@ class Network:
         )
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Schedule:
     """How a private network and the head on its features are trained for large enough budgets.
 
@@ -107,7 +114,7 @@ class Schedule:
     strength: Positive = 0.001
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class PrivateFeatures(Kind):
     """Accuracy against the eps of ``removals`` removals: a private network, a head on a private
     network's features, and a head on those of the same network before any training.
@@ -125,15 +132,15 @@ class PrivateFeatures(Kind):
     """
 
     run: Overrides
-    schedules: Annotated[tuple[Schedule, ...], Field(min_length=1)]
+    schedules: OneOrMore[Schedule]
     network: Network
-    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (3.0, 6.0, 10.0, 15.0)
-    delta: Delta = 1e-4
+    eps: OneOrMore[Positive] = (3.0, 6.0, 10.0, 15.0)
+    delta: Probability = 1e-4
     removals: Count = 10
     strength: Positive = 0.001
     seeds: Count = 5
     data: str = ""
-    index: ClassVar[tuple[str, ...]] = ("profile", "way", "eps", "seed")
+    index = ("profile", "way", "eps", "seed")
 
     @cached_property
     def by_eps(self) -> Mapping[float, Schedule]:

@@ -9,19 +9,16 @@ Algorithm 1), and weights released by their closed-form stability.
 
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.errors import ConfigError
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.linear import LinearModel
-from agt.settings import STRICT, Count, Positive
+from agt.settings import Count, Positive, Probability, keyword_schema
 
-from .accuracy import Delta
 from .baselines import Baseline, LocalRR, NoisyAgt
 from .bench import RECORD, Bench, Weights, train_sgd
 from .dp_sgd import DpSgd
@@ -33,7 +30,7 @@ from .perturbation import Perturbation
 EXACT = "release_weights"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class PrivateTrainings(Kind):
     """Accuracy of privately trained linear heads against the total budget (mean and range of
     seeds).
@@ -49,9 +46,9 @@ class PrivateTrainings(Kind):
     perturbed: tuple[Perturbation, ...]
     noisy: NoisyAgt
     eps: tuple[Positive, ...] = (0.1, 0.5, 1.0, 10.0)
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     seeds: Count = 3
-    index: ClassVar[tuple[str, ...]] = ("series", "eps")
+    index = ("series", "eps")
 
     @cached_property
     def methods(self) -> dict[str, Baseline]:

@@ -11,11 +11,9 @@ a removal need not move the weights for it.
 import math
 import time
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.models.features import FeatureMap
@@ -28,7 +26,7 @@ from agt.unlearning.newton import NewtonStep, RemovableHead
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .entry import Entry, Key, Overrides, once
-from .experiment import Profile, ProfileName
+from .experiment import OneOrMore, Profile, ProfileName
 
 GAMMA = 0.25  # 003's Lipschitz constant of l'' for the logistic loss; 1 / (6 sqrt 3) is exact
 
@@ -111,7 +109,7 @@ def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
 
 
 ENDS = ["accuracy", "low", "high"]  # a mean and its range
-Strengths = Annotated[tuple[Positive, ...], Field(min_length=1)]
+Strengths = OneOrMore[Positive]
 
 
 def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key:

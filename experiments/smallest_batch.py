@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.prepared import part_of
 from agt.numeric import bisect, whole_midpoint
-from agt.settings import STRICT, Count, build
+from agt.settings import Count, build, keyword_schema
 from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import compose_command
@@ -27,7 +26,7 @@ from agt_cli.report.sections_md import describe_edits
 
 from .amex_like import make
 from .entry import Entry, Key, Overrides, Purpose
-from .experiment import ProfileName
+from .experiment import OneOrMore, ProfileName
 from .figures import batches_by_depth, lines
 from .kinds import Figure, Kind, Shown, grid, tidy
 
@@ -39,7 +38,7 @@ SEARCH = ["profile", "claim", "data", "k counts", "depth", "seed"]
 MONOTONE = "larger batches certify more"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class SmallestBatch(Kind):
     """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth
     and initialisation.
@@ -57,8 +56,8 @@ class SmallestBatch(Kind):
     """
 
     run: Overrides = ()
-    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning")
-    depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4)
+    claims: OneOrMore[Purpose] = ("privacy", "unlearning")
+    depths: OneOrMore[Count] = (1, 2, 3, 4)
     width: Count = 128
     seeds: dict[ProfileName, Count] | None = None
     k: Count = 50
@@ -67,7 +66,7 @@ class SmallestBatch(Kind):
     per_doubling: Count = 4
     generated: Annotated[int, Field(ge=1000)] = 1_000_000
     data: Literal["either", "generated"] = "either"
-    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "depth", "seed", "steps")
+    index = ("profile", "claim", "depth", "seed", "steps")
 
     @property
     def seed_counts(self) -> Mapping[ProfileName, int]:

@@ -15,12 +15,11 @@ Formal guarantees
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.records import Records
 from agt.errors import ConfigError, nearest
@@ -28,13 +27,21 @@ from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, QueryEvidence, afford
 from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.numeric import SeededRandomness, labels_of
-from agt.settings import STRICT, BatchConfig, Count, Positive, TrainingConfig
+from agt.settings import (
+    BatchConfig,
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    TrainingConfig,
+    keyword_schema,
+    schema,
+)
 
-from .accuracy import Delta
 from .bench import train_sgd
 from .dp_sgd import DpSgd
 from .entry import Entry, Key, Overrides
-from .experiment import ProfileName
+from .experiment import OneOrMore, ProfileName
 from .figures import marks
 from .kinds import Figure, Kind, Shown, grid
 
@@ -48,7 +55,7 @@ Offer = tuple[float, Answers]
 """The expected share of right labels, and what answers an array of test records in one draw."""
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Teacher:
     """A row of the table.
 
@@ -73,20 +80,20 @@ class Teacher:
                 raise ValueError(f"unknown mechanism '{name}'{nearest(name, known)}")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Student:
     """How a student is trained, full batch: chosen without a look at any private record."""
 
     epochs: Count = 100
     lr: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: NonNegative = 0.01
 
 
 STUDENT = Student()
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Students(Kind):
     """Accuracy of students, for each teacher, profile and number of labels bought: mean and range
     of the draws.
@@ -98,16 +105,16 @@ class Students(Kind):
         trained: how many DP-SGD teachers are trained; draws go through them in turn.
     """
 
-    teachers: Annotated[tuple[Teacher, ...], Field(min_length=1)]
+    teachers: OneOrMore[Teacher]
     run: Overrides = ()
     eps: Positive = 10.0
-    delta: Delta = 1e-5
-    queries: Annotated[tuple[Count, ...], Field(min_length=1)] = (100,)
+    delta: Probability = 1e-5
+    queries: OneOrMore[Count] = (100,)
     draws: Count = 20
     trained: Count = 3
     student: Student = STUDENT
     dpsgd: DpSgd | None = None
-    index: ClassVar[tuple[str, ...]] = ("teacher", "profile", "labels")
+    index = ("teacher", "profile", "labels")
 
     @property
     def by_label(self) -> Mapping[str, Teacher]:
