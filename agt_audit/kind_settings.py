@@ -155,7 +155,7 @@ class CertificateSettings(AuditSettings):
     seconds: Annotated[float, Field(gt=0)] | None = None
     again: bool = True
 
-    name: ClassVar[str] = "certificate"
+    name = "certificate"
 
 
 @schema
@@ -168,8 +168,8 @@ class DpSgdAuditSettings(AuditSettings):
     trials: Count = 200
     step_runs: Count = 50
 
-    name: ClassVar[str] = "dpsgd"
-    needs_classes: ClassVar[bool] = True
+    name = "dpsgd"
+    needs_classes = True
 
     def check_run(self, run: Run) -> None:
         super().check_run(run)
@@ -193,8 +193,8 @@ class MembershipSettings(AuditSettings):
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     exposed: Count = 50
 
-    name: ClassVar[str] = "membership"
-    needs_classes: ClassVar[bool] = True
+    name = "membership"
+    needs_classes = True
 
 
 @schema
@@ -206,8 +206,8 @@ class MemorisationSettings(AuditSettings):
     targets: NonNegativeInt = 200
     shown: Count = 50
 
-    name: ClassVar[str] = "memorisation"
-    needs_classes: ClassVar[bool] = True
+    name = "memorisation"
+    needs_classes = True
 
 
 @schema
@@ -218,9 +218,9 @@ class PredictionAuditSettings(AuditSettings):
     together: Annotated[int, Field(ge=2)] = 4
     targets: Count = 3
 
-    name: ClassVar[str] = "prediction"
-    takes_queries: ClassVar[bool] = True
-    takes_mechanism: ClassVar[bool] = True
+    name = "prediction"
+    takes_queries = True
+    takes_mechanism = True
 
     def check_run(self, run: Run) -> None:
         super().check_run(run)
@@ -267,8 +267,8 @@ class ReplaySettings(AuditSettings):
     neighbours: Count = 2
     queries: Count = 100
 
-    name: ClassVar[str] = "replay"
-    takes_mechanism: ClassVar[bool] = True
+    name = "replay"
+    takes_mechanism = True
 
     def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
         """Raise ConfigError unless a mechanism with a budget is given, or training had noise.
@@ -294,9 +294,9 @@ class UnlearningSettings(AuditSettings):
     releases: Annotated[int, Field(ge=40, le=10**7)] = 20_000
     queries: Count = 500
 
-    name: ClassVar[str] = "unlearning"
-    needs_classes: ClassVar[bool] = True
-    takes_queries: ClassVar[bool] = True
+    name = "unlearning"
+    needs_classes = True
+    takes_queries = True
 
     def __post_init__(self) -> None:
         methods = METHOD_CHOICES[1:]  # without ``auto``
@@ -318,9 +318,9 @@ class MechanismAuditSettings(AuditSettings):
     farthest: Natural = 100
     values: tuple[Natural, ...] | None = None
 
-    name: ClassVar[str] = "mechanism"
-    takes_run: ClassVar[bool] = False
-    takes_mechanism: ClassVar[bool] = True
+    name = "mechanism"
+    takes_run = False
+    takes_mechanism = True
 
     def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
         super().check_settings(config, run)
@@ -357,10 +357,10 @@ class WeightsAuditSettings(AuditSettings):
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 2000
     width: Annotated[int, Field(ge=1, le=100_000)] = 4
 
-    name: ClassVar[str] = "weights"
-    takes_run: ClassVar[bool] = False
-    takes_mechanism: ClassVar[bool] = True
-    example: ClassVar[str] = "mechanism=release_weights mechanism.mu=1"
+    name = "weights"
+    takes_run = False
+    takes_mechanism = True
+    example = "mechanism=release_weights mechanism.mu=1"
 
     def check_kind_of_mechanism(self, kind: type[MechanismSettings]) -> None:
         if kind.noise_law is NoiseLaw.OTHER:
@@ -375,5 +375,5 @@ class WeightsAuditSettings(AuditSettings):
 class SelftestSettings(AuditSettings):
     """Settings of ``agt audit selftest``, which needs no run."""
 
-    name: ClassVar[str] = "selftest"
-    takes_run: ClassVar[bool] = False
+    name = "selftest"
+    takes_run = False

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -104,8 +103,8 @@ class Unlearning(UnlearningSettings, AuditKind):
             before it removes records.
     """
 
-    question: ClassVar[str] = "the erased records had been used in training"
-    while_waiting: ClassVar[bool] = True
+    question = "the erased records had been used in training"
+    while_waiting = True
 
     def check(self, given: AuditInputs) -> None:
         """Check that a run is given and can be opened.

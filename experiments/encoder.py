@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -143,7 +142,7 @@ class EncodedHead(HeadConfig):
     """
 
     encoder: EncoderConfig | None = None
-    takes_encoder: ClassVar[bool] = True
+    takes_encoder = True
 
 
 class BaseModel(nn.Module):

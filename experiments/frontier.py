@@ -8,7 +8,7 @@ the first initialisation alone.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -188,9 +188,9 @@ class Curve:
 
     def _own(self, setting: Overrides, seed: int) -> Overrides:
         drawn = []
-        for key in self.method.seeds if seed else ():
-            value = f"'{seed}'" if key.endswith(".key") else f"{seed}"
-            drawn.append(f"{key}={value}")
+        if seed:
+            quoted = repr(str(seed))  # keys are texts
+            drawn = [f"{k}={quoted if k.endswith('.key') else seed}" for k in self.method.seeds]
         # private records chose the settings
         declared = ("training.chosen_on=data",) if self.folds else ()
         return (*self.method.run, *setting, *drawn, *declared)
@@ -244,11 +244,6 @@ class Frontier(Kind):
     index = ("profile", "series", "k asked", "initialisation")
 
     @property
-    def method_by_label(self) -> Mapping[str, Method]:
-        """The methods, by the labels of their curves."""
-        return {method.label: method for method in self.methods}
-
-    @property
     def chosen_on(self) -> str:
         """What settings are chosen on, as ``CHOSEN`` names it."""
         if self.folds:
@@ -279,9 +274,9 @@ class Frontier(Kind):
             more: Overrides = ()
             if self.generated:
                 more = stand_in(entry, name, self.run, self.generated, self.data)
-            for label, method in self.method_by_label.items():
+            for method in self.methods:
                 whole = replace(method, run=(*self.run, *more, *method.run))
-                curves[name, label] = Curve(entry, name, whole, self.draw, self.folds)
+                curves[name, method.label] = Curve(entry, name, whole, self.draw, self.folds)
 
         def reached(key: Key) -> Iterator[Key]:
             curve = curves[key["profile"], key["series"]]
@@ -310,27 +305,25 @@ class Frontier(Kind):
             "accuracy",
             looks=METHOD_LOOKS,
         )
-        fewer = []
-        for label, method in self.method_by_label.items():
-            if method.seeds and method.drawn(self.initialisations) < self.initialisations:
-                fewer.append(label)
-        cost = []
-        if fewer:
-            listed = ", ".join(fewer)
-            cost.append(
-                f"For the time they take, fewer than {self.initialisations} initialisations were "
-                f"made of: {listed}."
-            )
         chosen = CHOSEN[self.chosen_on]
-        column = CHOSEN[self.chosen_on]
+        column = chosen
         if self.chosen_on in NOT_PRIVATE:
             chosen = f"{chosen}, so no row carries a private claim"
             column = f"{column}: no private claim"
-        notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
-        table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
-        return Shown(
-            table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows}
+        notes = [note.format(chosen) for note in FRONTIER_NOTES]
+        fewer = ", ".join(
+            method.label
+            for method in self.methods
+            if method.seeds and method.drawn(self.initialisations) < self.initialisations
         )
+        if fewer:
+            notes.append(
+                f"For the time they take, fewer than {self.initialisations} initialisations were "
+                f"made of: {fewer}."
+            )
+        table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
+        figure = Figure(caption, points, draw)
+        return Shown(table, [figure], tuple(notes), extra={"_initialisations": rows})
 
 
 METHOD_LOOKS = {

@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 
 from agt.data.dataset import Dataset
-from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.models.model import accuracy
 from agt.settings import (
@@ -83,8 +82,10 @@ class Network:
     batches: Count = 60
     lr: Positive = 0.1
 
-    def bench(self, records: Records, classes: int, size: int, seed: int) -> Bench:
-        """On [n, pixels] images, from the initialisation that ``seed`` draws."""
+    def bench(self, dataset: Dataset, seed: int) -> Bench:
+        """Return the network on a dataset of images, as the initialisation by ``seed`` has it."""
+        records = dataset.train
+        classes = len(dataset.classes)
         batch = BatchConfig(count=self.batches)
         training = TrainingConfig(
             "cross_entropy", self.epochs, self.lr, 1.0, momentum=0.9, batch=batch, dtype="float32"
@@ -94,7 +95,7 @@ class Network:
             network(pixels, classes, self.channels, self.hidden, seed),
             classes,
             records,
-            size,
+            int(dataset.declared_size or len(records)),
             training,
         )
 
@@ -175,7 +176,7 @@ class PrivateFeatures(Kind):
 
     def _without_privacy(self, prepared: Prepared, settings: RunSettings) -> list[Key]:
         """Return the accuracy of the network trained without privacy."""
-        bench = _bench_of_network(prepared.dataset, self.network, 0)
+        bench = self.network.bench(prepared.dataset, 0)
         weights = train_sgd(bench, bench.single)
         return [{"accuracy": bench.accuracy(weights, prepared.dataset.test)}]
 
@@ -187,7 +188,7 @@ class PrivateFeatures(Kind):
         seed = key["seed"]
         network_eps, network_delta = self._budget_of_one_record(key)
         started = time.perf_counter()
-        bench = _bench_of_network(prepared.dataset, self.network, seed)
+        bench = self.network.bench(prepared.dataset, seed)
         weights: Weights = dict(bench.head.named_parameters())
         if way != UNTRAINED:
             dpsgd = self.by_eps[key["eps"]].dpsgd
@@ -199,7 +200,7 @@ class PrivateFeatures(Kind):
         dataset = _with_features(prepared.dataset, partial(features, bench, weights))
         seen = replace(prepared, dataset=dataset)
         trained, sigma = self._head(entry, key, seen)
-        one_head = trained.head
+        one_head = trained.head  # built before the time is taken
         started = time.perf_counter()
         one_head.remove(trained.x[:1], trained.targets[:1])
         found = {"removal": time.perf_counter() - started, "sigma": sigma}
@@ -309,11 +310,6 @@ def schedule_for(eps: float, schedules: tuple[Schedule, ...]) -> Schedule:
             f"is {smallest:g}: add a schedule with least_eps: 0"
         )
     return max(fitting, key=lambda schedule: schedule.least_eps)
-
-
-def _bench_of_network(dataset: Dataset, network: Network, seed: int) -> Bench:
-    size = dataset.declared_size or len(dataset.train)
-    return network.bench(dataset.train, len(dataset.classes), int(size), seed)
 
 
 def _with_features(dataset: Dataset, extract: Any) -> Dataset:

@@ -29,7 +29,7 @@ from agt_cli.verify.erasure import (
     read_account_of,
 )
 from agt_cli.verify.folders import OnFile, Record
-from agt_cli.verify.items import VerifiedItem
+from agt_cli.verify.items import Facts, VerifiedItem
 from agt_cli.verify.labels import check_labels
 from agt_cli.verify.ledgers import NotedHead, check_whole_ledger, ledgers_of
 from agt_cli.verify.metrics import check_repeated_numbers
@@ -226,13 +226,14 @@ class Verification:
         record = Record.bind(folder, digest, findings, self.progress)
         if record is None:
             return VerifiedFolder(VerifiedItem(f"folder {folder}", findings.checks))
+        training = None
         if record.command == RELEASE:
             owner = self._owner(record)
             below = () if owner is None else (owner.item,)
             runs = RunsBehind() if owner is None else RunsBehind(owner.record, owner.training)
             item = self._release(record, below, runs)
-            return VerifiedFolder(item, record if digest in (None, record.digest) else None)
-        item, training = self._run(record)
+        else:
+            item, training = self._run(record)
         return VerifiedFolder(item, record if digest in (None, record.digest) else None, training)
 
     def _release(
@@ -246,7 +247,7 @@ class Verification:
             runs: the runs that it was made from, as far as they were found.
         """
         portable = check_portable(record, runs)
-        facts: tuple[tuple[str, str], ...] = ()
+        facts: Facts = ()
         claims: tuple[str, ...] = ()
         if portable is not None:
             classes = ", ".join(portable.classes) or portable.answers
