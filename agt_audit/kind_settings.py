@@ -16,6 +16,7 @@ from agt.settings import (
     Count,
     Counting,
     NonNegativeInt,
+    Positive,
     TotalConfig,
     check_choice,
     schema,
@@ -32,6 +33,7 @@ from agt_cli.report.opening import check_edits
 
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 Natural = Annotated[int, Field(ge=0, le=65_536)]
+Workers = Annotated[int, Field(ge=1, le=1024)] | None
 
 
 class AuditSettings:
@@ -152,7 +154,7 @@ class CertificateSettings(AuditSettings):
     bounded: NonNegativeInt = 4
     queries: NonNegativeInt = 200
     lines: NonNegativeInt = 8
-    seconds: Annotated[float, Field(gt=0)] | None = None
+    seconds: Positive | None = None
     again: bool = True
 
     name = "certificate"
@@ -190,7 +192,7 @@ class MembershipSettings(AuditSettings):
     """Settings of ``agt audit membership``."""
 
     shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    workers: Workers = None
     exposed: Count = 50
 
     name = "membership"
@@ -202,7 +204,7 @@ class MemorisationSettings(AuditSettings):
     """Settings of ``agt audit memorisation``."""
 
     shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    workers: Workers = None
     targets: NonNegativeInt = 200
     shown: Count = 50
 

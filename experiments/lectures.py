@@ -235,10 +235,7 @@ class TradeOffs(Kind):
         if key["claim"] == GAUSSIAN_DP:
             mu = gaussian_mu(key["eps"], self.delta)
             return float(ndtr(-mu - ndtri(alarms)))
-        growth = math.exp(key["eps"])
-        from_alarms = 1 - self.delta - growth * alarms
-        from_misses = (1 - self.delta - alarms) / growth
-        return max(0.0, from_alarms, from_misses)
+        return max(0.0, least_misses(alarms, key["eps"], self.delta))
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         yield {"misses": self._least_misses(key)}
@@ -266,6 +263,14 @@ class TradeOffs(Kind):
         table = meeting.rename("misses = false alarms at").reset_index()
         columns = ["alarms", "misses", "series", "panel"]
         return Shown(table, [Figure(caption, data[columns], draw)])
+
+
+def least_misses(alarms: float, eps: float, delta: float) -> float:
+    """Return the smallest share of misses of any attack under (eps, delta)-DP, given its share of
+    false alarms; below 0: it may miss nothing.
+    """
+    growth = math.exp(eps)
+    return max(1 - delta - growth * alarms, (1 - delta - alarms) / growth)
 
 
 @keyword_schema
@@ -498,13 +503,11 @@ def _recap() -> dict[str, float]:
     hits = 4_922
     misses = 174
     alpha = 1 - hits / models
-    growth = math.exp(eps)
-    allowed = max(1 - delta - growth * alpha, (1 - delta - alpha) / growth)
     upper = float(upper_limit(models - hits, models, error / 2))
     upper_misses = float(upper_limit(misses, models, error / 2))
     found = math.log((1 - delta - upper) / upper_misses)
     return {
-        "recap: least beta under the claim": allowed,
+        "recap: least beta under the claim": least_misses(alpha, eps, delta),
         "recap: upper limit of alpha": upper,
         "recap: upper limit of beta": upper_misses,
         "recap: eps at least": found,

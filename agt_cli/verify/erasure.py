@@ -229,25 +229,23 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     if method not in CERTIFICATE_OF_METHOD:
         return
     bounds = removal_bounds(run, method)
-    total = bounds.total
-    residual = bounds.spent
     recorded = account.removal.budget
-    if recorded is None or recorded.total != total or recorded.spent > total:
+    if recorded is None or recorded.total != bounds.total or recorded.spent > bounds.total:
         raise Broken(
             f"the removal budget in {ACCOUNT_FILE} is {recorded}, but according to the run's "
-            f"settings at most {total!r} may be spent in total"
+            f"settings at most {bounds.total!r} may be spent in total"
         )
-    if account.state.after == run.manifest.digest and recorded.spent != residual:
+    if account.state.after == run.manifest.digest and recorded.spent != bounds.spent:
         raise Broken(
             f"{ACCOUNT_FILE} says that {recorded.spent!r} of the removal budget is spent, but "
-            f"according to the run's files {residual!r} is spent"
+            f"according to the run's files {bounds.spent!r} is spent"
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
-    words = (
+    record.findings.ok(
+        "removal budget",
         f"the removal budget was recomputed and equals the one in {ACCOUNT_FILE}: "
-        f"{recorded.spent:.6g} of {total:.6g} spent"
+        f"{recorded.spent:.6g} of {bounds.total:.6g} spent",
     )
-    record.findings.ok("removal budget", words)
 
 
 def check_state(record: Record) -> None:
@@ -395,8 +393,7 @@ def _check_index(log: Log, record: Record) -> None:
     """
     index = Index.read(record.read(RECORD_INDEX_FILE))
     indexed = set(as_words(index.ids))
-    listed = len(index)
-    if len(indexed) != listed:
+    if len(indexed) != len(index):
         raise Broken(f"{RECORD_INDEX_FILE} lists a record twice, so it was altered or damaged")
     if any(entry.key != index.key for entry in log.entries):
         raise Broken(
@@ -404,21 +401,20 @@ def _check_index(log: Log, record: Record) -> None:
             "of the two was altered or replaced"
         )
     erased = len(log.erased)
-    listed_count = len(log.erased & indexed)
-    if listed_count:
+    still_listed = len(log.erased & indexed)
+    if still_listed:
         raise Broken(
-            f"{RECORD_INDEX_FILE} still lists {listed_count} of the {erased} erased records"
+            f"{RECORD_INDEX_FILE} still lists {still_listed} of the {erased} erased records"
         )
     missing = len(log.waiting - indexed)
     if missing:
-        pending = len(log.waiting)
         raise Broken(
-            f"{RECORD_INDEX_FILE} does not list {missing} of the {pending} records whose erasure "
-            "is pending, although these records are still in the run"
+            f"{RECORD_INDEX_FILE} does not list {missing} of the {len(log.waiting)} records whose "
+            "erasure is pending, although these records are still in the run"
         )
     record.findings.ok(
         "erased",
-        f"none of the {erased} erased records is among the {listed} records that "
+        f"none of the {erased} erased records is among the {len(index)} records that "
         f"{RECORD_INDEX_FILE} lists",
     )
 

@@ -637,15 +637,13 @@ def _check_model(record: Record, model: Model) -> None:
         check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
     check_not_better(record, model.conditions, "config.yaml")
     plan = model.plan
-    stepwise = model.problem.settings.certificate.trains_in_steps
-    sizes = {
-        "normalizer": plan.normalizer,
-        "n_max": plan.n_max,
-        **({"steps": plan.steps} if stepwise else {}),
-    }
+    sizes = {"normalizer": plan.normalizer, "n_max": plan.n_max}
+    if model.problem.settings.certificate.trains_in_steps:
+        sizes["steps"] = plan.steps
     count = model.problem.dataset.target.class_count
-    classes = {} if count is None else {"classes": count}
-    record.check_metrics("config.yaml", **model.metrics, **sizes, **classes)
+    if count is not None:
+        sizes["classes"] = count
+    record.check_metrics("config.yaml", **model.metrics, **sizes)
     record.findings.ok(
         "model", "the conditions, constants and sizes that agt recorded match config.yaml"
     )

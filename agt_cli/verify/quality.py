@@ -122,26 +122,16 @@ def _recomputed_quality(record: Record, model: Model | None) -> ModelQuality | N
     columns = certificate_columns(record)
     rows = read_certificates(record, [*names, *(columns & {"stable_distance", "score"})], names)
     if "stable_distance" not in columns:
-        return _quality_of_numbers(record, rows)
+        labels = rows["label"].to_numpy()
+        numbers = rows["prediction"].to_numpy()
+        described = _describe_queries(record)
+        if np.isnan(labels).all():
+            return NumberQuality(described, None, numbers, {})
+        median = np.full(len(labels), float(np.median(labels)))
+        return NumberQuality(described, labels, numbers, {"median": median})
     if model is None or "answer" in columns:
         return None
     return _quality_of_classes(record, model, rows)
-
-
-def _quality_of_numbers(record: Record, rows: pd.DataFrame) -> NumberQuality:
-    """Return how good answers that are numbers are.
-
-    Args:
-        record: of the certification.
-        rows: the labels and predictions of certificates.parquet.
-    """
-    labels = rows["label"].to_numpy()
-    prediction = rows["prediction"].to_numpy()
-    described = _describe_queries(record)
-    if np.isnan(labels).all():
-        return NumberQuality(described, None, prediction, {})
-    median = np.full(len(labels), float(np.median(labels)))
-    return NumberQuality(described, labels, prediction, {"median": median})
 
 
 def _quality_of_classes(record: Record, model: Model, rows: pd.DataFrame) -> Quality:

@@ -209,9 +209,9 @@ def _check_total(requested: TotalConfig, derived: Claim, released_count: int) ->
     if derived.output is Output.NUMBER and isinstance(guarantee, PureDP):
         spent_eps = guarantee.eps
     if spent_eps > requested.eps:
-        allowed = requested.eps
         raise Broken(
-            f"the release is {spent}, so it spent more budget than total.eps={allowed:g} allows"
+            f"the release is {spent}, so it spent more budget than total.eps={requested.eps:g} "
+            "allows"
         )
 
 
@@ -311,7 +311,7 @@ def _compare_spent(record: Record, claim: Claim) -> None:
     Raises:
         Broken: spent.json has other values.
     """
-    derived: dict[str, object] = {
+    derived = {
         "what": claim.output.value,
         "mechanism": claim.mechanism,
         "simulated": claim.simulated,
@@ -514,8 +514,9 @@ def check_measured(record: Record) -> tuple[str, ...]:
     simulated = _check_simulated(record, None)
     with record.findings.recording_errors("claim"):
         mechanism = measurement_from_config(record.config)
-        parameters = mechanism.guarantee.parameters
-        record.check_metrics("config.yaml", simulated=int(simulated), **parameters)
+        record.check_metrics(
+            "config.yaml", simulated=int(simulated), **mechanism.guarantee.parameters
+        )
         if record.relation is None:
             raise Broken(
                 "the claim could not be recomputed, because config.yaml does not name a relation "
