@@ -107,15 +107,11 @@ class AccuracyByMembers(Kind):
 
     @property
     def keys(self) -> list[Key]:
-        keys = []
+        keys: list[Key] = []
         for name, profile in self.profiles.items():
             offered = dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
             mechanisms = [one for one in offered if one != "global_sensitivity"]
-            offered_keys = grid(
-                profile=[name], members=self.members, mechanism=mechanisms, eps=self.eps
-            )
-            for key in offered_keys:
-                keys.append({**key, "panel": self.panels[key["eps"]]})
+            keys += grid(profile=[name], members=self.members, mechanism=mechanisms, eps=self.eps)
         return keys
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
@@ -147,8 +143,8 @@ class AccuracyByMembers(Kind):
             "median distance of the vote",
             "seconds",
         ]
-        points = rows[["members", "series", "panel", "accuracy", "profile"]]
-        points = points.assign(method=rows["mechanism"]).rename(columns={"members": "T"})
+        points = rows[["members", "series", "accuracy", "profile"]].rename(columns={"members": "T"})
+        points = points.assign(method=rows["mechanism"], panel=rows["eps"].map(self.panels))
         order = tuple(self.panels.values())
         draw = lines(
             "T",
@@ -203,10 +199,12 @@ class AccuracyByQueries(Kind):
         """Return the accuracy for each number of queries, with its range where it is drawn."""
         if key["method"] == "DP-SGD" and self.dpsgd is not None:
             first_profile = next(iter(self.profiles))
-            found = [
-                _trained(entry, first_profile, self.run, self.dpsgd, self.eps, self.delta, seed)
-                for seed in range(self.dpsgd.seeds)
-            ]
+            bench = entry.bench(first_profile, self.run, dtype="float32")
+            test = entry.data(first_profile, self.run)[0].dataset.test
+            found = []
+            for seed in range(self.dpsgd.seeds):
+                weights = self.dpsgd.fit(bench, self.eps, self.delta, seed)
+                found.append(bench.accuracy(weights, test))
             mean = float(np.mean(found))
             return [{"accuracy": mean, "low": min(found), "high": max(found)}] * len(self.queries)
         if key["method"] == "release_weights":
@@ -360,12 +358,3 @@ def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta
             f"{entry.artifact.id}: weights=... needs certificate=stability and model=linear"
         )
     return ReleaseWeights.within(eps, delta).expected_accuracy(head, test.features, test.labels)
-
-
-def _trained(
-    entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int
-) -> float:
-    """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
-    bench = entry.bench(name, own, dtype="float32")
-    test = entry.data(name, own)[0].dataset.test
-    return bench.accuracy(sgd.fit(bench, eps, delta, seed), test)

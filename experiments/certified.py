@@ -161,7 +161,7 @@ class CertifiedByK(Kind):
             ),
             Figure(words, after, mark, "_accuracy"),
         ]
-        return Shown(found[[*found.columns.drop("seconds"), "seconds"]], figures)
+        return Shown(after.assign(seconds=found["seconds"]), figures)
 
     def compared(self, key: Key) -> Key:
         which = "" if key["variant"] == UNNAMED else f", {key['variant']}"

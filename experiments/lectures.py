@@ -85,7 +85,8 @@ class AuditedMechanism(Kind):
     def shown(self, rows: pd.DataFrame) -> Shown:
         table = wide(rows, ["bound"], "claimed", "found", self.eps, "claimed eps = {:g}")
         draw = _drawing_beside_the_claim()
-        points = _with_claim(rows.rename(columns={"bound": "series"}))
+        found = rows.rename(columns={"bound": "series"})
+        points = _with_claim(found[["series", "claimed", "found"]])
         caption = (
             f"Lower bounds on eps (delta = {self.delta:g}) from {self.trials:,} draws of a "
             "Gaussian mechanism on each side, by the bound, against the claimed eps."
@@ -131,7 +132,7 @@ def _with_claim(points: pd.DataFrame) -> pd.DataFrame:
     """Return points of ``claimed`` against ``found``, with the claim itself as one more series."""
     claimed = points["claimed"].unique()
     claim = pd.DataFrame({"series": THE_CLAIM, "claimed": claimed, "found": claimed})
-    return pd.concat([points[["series", "claimed", "found"]], claim], ignore_index=True)
+    return pd.concat([points, claim], ignore_index=True)
 
 
 @keyword_schema
@@ -178,14 +179,12 @@ class AuditedInOneRun(Kind):
     def shown(self, rows: pd.DataFrame) -> Shown:
         series = [f"{m:,} canaries" for m in rows["canaries"]]
         points = rows.assign(series=series)[["series", "claimed", "found", "low", "high"]]
-        claim = _with_claim(points).query("series == @THE_CLAIM")
         draw = _drawing_beside_the_claim()
         caption = (
             f"Lower bound on eps (delta = {self.delta:g}) from one run, by the number of canaries: "
             f"mean and range of {self.draws} runs of a Gaussian mechanism."
         )
-        drawn = pd.concat([points, claim], ignore_index=True)
-        return Shown(rows, [Figure(caption, drawn, draw)])
+        return Shown(rows, [Figure(caption, _with_claim(points), draw)])
 
 
 def _most_telling_guesses(canaries: int, mu: float, delta: float, confidence: float) -> int:

@@ -225,7 +225,6 @@ class ErasureReport:
         state = self.state
         updated = self.updated
         requested = self.asked
-        places = () if self.sweep is None else self.sweep.places
         removed = self.removal.records
         budget = self.removal.budget
         rules = {
@@ -251,10 +250,10 @@ class ErasureReport:
                 == requested.people_with_training_records + requested.people_with_test_records_only
             ),
             "no more runs can have been searched than were found": all(
-                place.searched <= place.runs for place in places
+                place.searched <= place.runs for place in self.places
             ),
             "a number of traces must come with the runs in which they were found": all(
-                bool(place.found) == place.names_traces for place in places
+                bool(place.found) == place.names_traces for place in self.places
             ),
         }
         broken_rules = [rule for rule, holds in rules.items() if not holds]
@@ -264,6 +263,11 @@ class ErasureReport:
                 "account.json was altered or damaged after agt wrote it, because it breaks "
                 f"this rule: {rule}. Restore it from a backup"
             )
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The folders that were searched for traces; none: there was no search."""
+        return () if self.sweep is None else self.sweep.places
 
     @property
     def updated(self) -> bool:

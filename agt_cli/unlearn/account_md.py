@@ -245,7 +245,7 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
     if not account.updated:
         return ["carry the pending requests out: agt unlearn run=... (without ids=...)"]
     tasks = list[str]()
-    for place, folder in zip(_places(account), folders, strict=False):
+    for place, folder in zip(account.places, folders, strict=False):
         tasks += _tasks_in_other_runs(place, folder)
     if tasks:
         tasks.append(
@@ -357,7 +357,7 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
         elif earlier.answers_void:
             standing = _standing(earlier)
             yield f"  - earlier result {earlier.name}: {standing}"
-    for place in _places(account):
+    for place in account.places:
         if place.found:
             traces = counted(place.found, "trace")
             remarks = _remarks_text(place)
@@ -435,7 +435,7 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
 def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     """Yield the table of traces found in each folder, and the places that were not searched."""
     rows = []
-    for place in _places(account):
+    for place in account.places:
         trace_count: object = place.found
         if not place.found and place.searched == 0 and place.runs:
             trace_count = "not searched"
@@ -457,11 +457,6 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
 def _strong(value: object) -> Markdown:
     """Return a value in bold type."""
     return Markdown(f"**{value}**")
-
-
-def _places(account: ErasureReport) -> tuple[Place, ...]:
-    """Return the folders that were searched; none if there was no search."""
-    return account.sweep.places if account.sweep is not None else ()
 
 
 def _remarks_text(place: Place) -> str:
