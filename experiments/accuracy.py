@@ -208,8 +208,8 @@ class AccuracyByQueries(Kind):
             mean = float(np.mean(found))
             return [{"accuracy": mean, "low": min(found), "high": max(found)}] * len(self.queries)
         if key["method"] == "release_weights":
-            released = _released(entry, key["profile"], self.weights, self.eps, self.delta)
-            return [{"accuracy": released}] * len(self.queries)
+            accuracy = self._accuracy_of_released_weights(entry, key["profile"])
+            return [{"accuracy": accuracy}] * len(self.queries)
         profile = self.profiles[key["profile"]]
         own = (*self.run, f"ensemble.members={key['members']}")
         finished = entry.run(key["profile"], own, f"{key['members']} members")
@@ -220,6 +220,19 @@ class AccuracyByQueries(Kind):
             mechanism = afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
             rows.append({"accuracy": evidence.expected_accuracy(mechanism)})
         return rows
+
+    def _accuracy_of_released_weights(self, entry: Entry, name: ProfileName) -> float:
+        """Return the exact expected accuracy of a linear head's weights, released once for the
+        total budget.
+        """
+        test = entry.data(name, self.weights)[0].dataset.test
+        head = entry.model(name, self.weights).linear_head
+        if head is None:
+            raise ConfigError(
+                f"{entry.artifact.id}: weights=... needs certificate=stability and model=linear"
+            )
+        mechanism = ReleaseWeights.within(self.eps, self.delta)
+        return mechanism.expected_accuracy(head, test.features, test.labels)
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         for number, row in zip(self.queries, self._accuracies(entry, key), strict=True):
@@ -345,16 +358,3 @@ def accounting(profile: Profile, finished: Finished) -> str:
         if missing
         else "rigorous"
     )
-
-
-def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta: float) -> float:
-    """The exact expected accuracy of a linear head's weights, released once for the total
-    budget.
-    """
-    test = entry.data(name, own)[0].dataset.test
-    head = entry.model(name, own).linear_head
-    if head is None:
-        raise ConfigError(
-            f"{entry.artifact.id}: weights=... needs certificate=stability and model=linear"
-        )
-    return ReleaseWeights.within(eps, delta).expected_accuracy(head, test.features, test.labels)

@@ -74,13 +74,27 @@ class AuditedMechanism(Kind):
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         mu = gaussian_mu(key["claimed"], self.delta)
-        threshold = _best_threshold(mu, self.delta, self.trials, self.confidence)
+        threshold = self._best_threshold(mu)
         draws = np.random.default_rng(0).standard_normal((2, self.trials))
         alarms = int((draws[0] > threshold).sum())
         misses = int((draws[1] + mu <= threshold).sum())
         mistakes = Mistakes(alarms, self.trials, misses, self.trials)
         bound = AUDIT_BOUNDS[key["bound"]]
         yield {"found": bound(mistakes, self.delta, self.confidence)}
+
+    def _best_threshold(self, mu: float) -> float:
+        """Return the threshold whose expected counts show the largest epsilon.
+
+        It rests on the claim alone, so that no draw that is counted decides it.
+        """
+
+        def shown(threshold: float) -> float:
+            alarms = round(self.trials * float(ndtr(-threshold)))
+            misses = round(self.trials * float(ndtr(threshold - mu)))
+            mistakes = Mistakes(alarms, self.trials, misses, self.trials)
+            return epsilon_bound(mistakes, self.delta, self.confidence)
+
+        return float(max(np.linspace(0.0, mu + 4.0, 200), key=shown))
 
     def shown(self, rows: pd.DataFrame) -> Shown:
         table = wide(rows, ["bound"], "claimed", "found", self.eps, "claimed eps = {:g}")
@@ -95,21 +109,6 @@ class AuditedMechanism(Kind):
 
     def compared(self, key: Key) -> Key:
         return {f"{key['bound']}, claimed eps = {key['claimed']:g}": "found"}
-
-
-def _best_threshold(mu: float, delta: float, trials: int, confidence: float) -> float:
-    """Return the threshold whose expected counts show the largest epsilon.
-
-    It rests on the claim alone, so that no draw that is counted decides it.
-    """
-    candidates = np.linspace(0.0, mu + 4.0, 200)
-
-    def shown(threshold: float) -> float:
-        alarms = round(trials * float(ndtr(-threshold)))
-        misses = round(trials * float(ndtr(threshold - mu)))
-        return epsilon_bound(Mistakes(alarms, trials, misses, trials), delta, confidence)
-
-    return float(max(candidates, key=shown))
 
 
 THE_CLAIM = "the claim"
@@ -163,7 +162,7 @@ class AuditedInOneRun(Kind):
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         m = key["canaries"]
         mu = gaussian_mu(key["claimed"], self.delta)
-        guesses = _most_telling_guesses(m, mu, self.delta, self.confidence)
+        guesses = self._most_telling_guesses(m, mu)
         positive = guesses // 2
         bounds = []
         for draw in range(self.draws):
@@ -176,6 +175,20 @@ class AuditedInOneRun(Kind):
         mean = float(np.mean(bounds))
         yield {"guesses": guesses, "found": mean, "low": min(bounds), "high": max(bounds)}
 
+    def _most_telling_guesses(self, canaries: int, mu: float) -> int:
+        """Return how many guesses show the largest epsilon if as many are right as in the mean.
+
+        It rests on the claim alone, so that no draw that is counted decides it.
+        """
+        halvings = range(2 * canaries.bit_length())
+        numbers = sorted({max(1, round(canaries * 2 ** (-half / 2))) for half in halvings})
+
+        def shown(guesses: int) -> float:
+            right = int(mean_right(guesses, canaries, mu))
+            return one_run_epsilon(right, guesses, canaries, self.delta, self.confidence, "exact")
+
+        return max(numbers, key=shown)
+
     def shown(self, rows: pd.DataFrame) -> Shown:
         series = [f"{m:,} canaries" for m in rows["canaries"]]
         points = rows.assign(series=series)[["series", "claimed", "found", "low", "high"]]
@@ -185,21 +198,6 @@ class AuditedInOneRun(Kind):
             f"mean and range of {self.draws} runs of a Gaussian mechanism."
         )
         return Shown(rows, [Figure(caption, _with_claim(points), draw)])
-
-
-def _most_telling_guesses(canaries: int, mu: float, delta: float, confidence: float) -> int:
-    """Return how many guesses show the largest epsilon if as many are right as in the mean.
-
-    It rests on the claim alone, so that no draw that is counted decides it.
-    """
-    halvings = range(2 * canaries.bit_length())
-    numbers = sorted({max(1, round(canaries * 2 ** (-half / 2))) for half in halvings})
-
-    def shown(guesses: int) -> float:
-        right = int(mean_right(guesses, canaries, mu))
-        return one_run_epsilon(right, guesses, canaries, delta, confidence, "exact")
-
-    return max(numbers, key=shown)
 
 
 GAUSSIAN_DP = "Gaussian DP"

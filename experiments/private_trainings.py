@@ -73,9 +73,39 @@ class PrivateTrainings(Kind):
         return keys
 
     def rows(self, entry: Entry) -> pd.DataFrame:
+        """Return accuracies of heads that each method trained on its budget, beside plain SGD's."""
         if not self.keys:
             return pd.DataFrame()
-        return trained_heads(entry, self.keys, self.run, self.methods, self.delta, self.seeds)
+        model = entry.model(self.keys[0]["profile"], self.run).linear_head
+        if model is None:
+            raise ConfigError(
+                f"{entry.artifact.id}: the run needs certificate=stability and model=linear"
+            )
+        bench = _bench(entry, model)
+        test = model.problem.dataset.test
+        exact = ReleaseWeights.expectation(model, test.features, test.labels)
+        queries = model.features(test.features, "float64")
+        found = []
+
+        def right(weights: Weights) -> float:
+            return float((bench.labels(weights, queries) == test.labels).mean())
+
+        plain = right(train_sgd(bench, bench.single))
+        for key in self.keys:
+            eps = key["eps"]
+            method = self.methods.get(key["series"])
+            if method is None:
+                measured = {"accuracy": exact(ReleaseWeights.within(eps, self.delta))}
+            elif isinstance(method, Perturbation) and bench.classes != 2:
+                continue
+            else:
+                entry.runs.console.note(f"{key['series']}, eps = {eps:g}")
+                each = [
+                    right(method.fit(bench, eps, self.delta, seed)) for seed in range(self.seeds)
+                ]
+                measured = {"accuracy": float(np.mean(each)), "low": min(each), "high": max(each)}
+            found.append({**key, **measured, "plain SGD": plain})
+        return pd.DataFrame(found)
 
     def shown(self, rows: pd.DataFrame) -> Shown:
         plain = float(rows["plain SGD"].iloc[0])
@@ -109,45 +139,6 @@ TRAININGS_NOTES = (
     "records: that flatters them, and no proof of privacy rests on their rows; those of "
     "release_weights say in conf/training what they were chosen on.",
 )
-
-
-def trained_heads(
-    entry: Entry,
-    keys: list[Key],
-    run: Overrides,
-    methods: dict[str, Baseline],
-    delta: float,
-    seeds: int,
-) -> pd.DataFrame:
-    """The keys' rows: accuracy of heads that the key's method trained on its budget, beside
-    plain SGD's.
-    """
-    model = entry.model(keys[0]["profile"], run).linear_head
-    if model is None:
-        raise ConfigError(
-            f"{entry.artifact.id}: the run needs certificate=stability and model=linear"
-        )
-    bench = _bench(entry, model)
-    test = model.problem.dataset.test
-    exact = ReleaseWeights.expectation(model, test.features, test.labels)
-    queries = model.features(test.features, "float64")
-    found = []
-
-    def right(weights: Weights) -> float:
-        return float((bench.labels(weights, queries) == test.labels).mean())
-
-    plain = right(train_sgd(bench, bench.single))
-    for key in keys:
-        if key["series"] == EXACT:
-            measured = {"accuracy": exact(ReleaseWeights.within(key["eps"], delta))}
-        elif isinstance(method := methods[key["series"]], Perturbation) and bench.classes != 2:
-            continue
-        else:
-            entry.runs.console.note(f"{key['series']}, eps = {key['eps']:g}")
-            each = [right(method.fit(bench, key["eps"], delta, seed)) for seed in range(seeds)]
-            measured = {"accuracy": float(np.mean(each)), "low": min(each), "high": max(each)}
-        found.append({**key, **measured, "plain SGD": plain})
-    return pd.DataFrame(found)
 
 
 def _bench(entry: Entry, model: LinearModel) -> Bench:

@@ -112,22 +112,6 @@ ENDS = ["accuracy", "low", "high"]  # a mean and its range
 Strengths = OneOrMore[Positive]
 
 
-def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key:
-    """Accuracy, the optimiser's residual, n, and the mean bounds of removing one record, of so
-    many records.
-    """
-
-    def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
-        trained = removing(prepared, settings, entry.artifact.id)
-        head = trained.head
-        right = accuracy(trained.model, prepared.dataset.test)
-        about = {"accuracy": right, "start": head.residual, "n": head.count}
-        return [{**about, **mean_bounds(trained, records)}]
-
-    (found,) = once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")
-    return found
-
-
 def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
     """The mean bound of removing one record, of so many: 003's ("paper"), and ours."""
     head = trained.head
@@ -149,13 +133,21 @@ def averaged(
     draws: int,
     records: int,
 ) -> Key:
-    """The mean over draws of b of what ``probed`` finds; ``low``, ``high``: the range of the
-    accuracies.
+    """The means over draws of b: accuracy, the optimiser's residual, n, and the mean bounds of
+    removing one record, of so many records; ``low``, ``high``: the range of the accuracies.
     """
+
+    def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
+        trained = removing(prepared, settings, entry.artifact.id)
+        head = trained.head
+        right = accuracy(trained.model, prepared.dataset.test)
+        about = {"accuracy": right, "start": head.residual, "n": head.count}
+        return [{**about, **mean_bounds(trained, records)}]
+
     found = []
     for seed in range(draws):
         own = (*run, *settings_of(strength, sigma, seed))
-        found.append(probed(entry, name, own, records))
+        found += once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")
     each = pd.DataFrame(found)
     accuracies = each["accuracy"]
     return {**each.mean(), "low": accuracies.min(), "high": accuracies.max()}
