@@ -7,7 +7,7 @@ the module tell is said before.
 
 import ast
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -17,13 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agt.errors import nearest
-from agt.models.forward_code import layers_applied
 
 FUNCTION = "FUNCTION"
 """What is written for the function's name where the name is not known."""
 SETTING_OF_OWN_MODELS = "activation"
 """A setting that every model of agt has."""
-_SHOWN_LENGTH = 200  # characters of the user's code, at most, that a message repeats
 _DEFINING = (ast.If, ast.Try, ast.With, ast.For, ast.While)
 """Statements in which names may be defined that the top level of a module does not show."""
 
@@ -96,12 +94,10 @@ class OwnNetwork:
 
     @property
     def _function_to_name(self) -> str:
-        """The name of the user's function; if that function cannot be used, one to use instead."""
-        functions = self._functions
-        if self.function in functions or (self.function and self._may_be_defined):
+        """The function's name as it was typed; if there is no such function, one to use instead."""
+        if self.function and not self._is_undefined:
             return self.function
-        if self._statement is not None:
-            return self._function_to_add
+        functions = self._functions
         close = get_close_matches(self.function, functions, n=1)
         if close:
             return close[0]
@@ -188,26 +184,11 @@ class OwnNetwork:
         ]
 
     @property
-    def _statement(self) -> ast.stmt | None:
-        """The statement of the module that defines what was named; None: there is none."""
-        return self._definitions.get(self.function)
-
-    @property
-    def _may_be_defined(self) -> bool:
-        """Whether the text of the module leaves open what was named, or whether it is there."""
+    def _is_undefined(self) -> bool:
+        """True: the text of the module shows that it does not define what was named."""
         if isinstance(self._tree, SyntaxError) or self.file is None:
-            return True
-        statement = self._statement
-        if statement is None:
-            return _may_define_more(self._tree)
-        if isinstance(statement, ast.Assign):
-            return not _makes_sequential(statement.value)
-        return not (isinstance(statement, ast.ClassDef) and _has_forward(statement))
-
-    @property
-    def _function_to_add(self) -> str:
-        """The name of a function that the module does not have yet."""
-        return "make_net" if "make_net" not in self._definitions else "make_own_net"
+            return False
+        return self.function not in self._definitions and not _may_define_more(self._tree)
 
     @property
     def missing_arguments(self) -> list[str]:
@@ -234,7 +215,7 @@ class OwnNetwork:
     @property
     def _named_arguments(self) -> list[str] | None:
         """The arguments that the function takes by name; None: any, or it is not known."""
-        statement = self._statement
+        statement = self._definitions.get(self.function)
         if not isinstance(statement, ast.FunctionDef) or statement.args.kwarg is not None:
             return None
         return [argument.arg for argument in (*statement.args.args, *statement.args.kwonlyargs)]
@@ -275,40 +256,12 @@ class OwnNetwork:
         if isinstance(self._tree, SyntaxError):
             yield f"{self.file}, line {self._tree.lineno}, is not valid Python ({self._tree.msg})"
             return
-        statement = self._statement
         if not self.function:
             functions = ", ".join(self._functions) or "it has none"
             yield f"The function that makes the network must be named, too (functions: {functions})"
-        elif statement is None and not self._may_be_defined:
+        elif self._is_undefined:
             hint = nearest(self.function, self._functions)
             yield f"{self.file} does not define {self.function}{hint}"
-        elif isinstance(statement, ast.Assign) and not self._may_be_defined:
-            code = ast.unparse(statement.value)
-            if len(code) > _SHOWN_LENGTH:
-                code = "nn.Sequential(LAYERS)"
-            yield (
-                f"{self.function} is a network, but agt needs a function that makes one, because "
-                f"it seeds the initial parameters{self._line_to_add(code)}"
-            )
-        elif isinstance(statement, ast.ClassDef) and not self._may_be_defined:
-            layers = _layers_of(statement)
-            applied = _layers_of_forward(statement, layers)
-            code = "nn.Sequential(LAYERS)"
-            before = ""
-            if len(layers) == 1 and layers[0].startswith("*"):
-                code = f"{self.function}().{layers[0].removeprefix('*net.')}"
-            elif layers:
-                code = f"nn.Sequential({', '.join(applied or layers)})"
-                before = f"net = {self.function}(); "
-            yield (
-                f"{self.function} has its own forward(), but agt needs an nn.Sequential, because "
-                f"it computes bounds layer by layer{self._line_to_add(code, before)}"
-            )
-            if before and not applied:
-                yield (
-                    "Give the layers in the order in which forward() applies them, and what it "
-                    "calls between them as layers (nn.ReLU() for torch.relu)"
-                )
         unknown = ", ".join(self.unknown_arguments)
         if unknown and SETTING_OF_OWN_MODELS in self.unknown_arguments:
             yield (
@@ -321,16 +274,6 @@ class OwnNetwork:
         if self.missing_arguments:
             arguments = " and ".join(self.missing_arguments)
             yield f"{self._function_to_name}() needs a value for {arguments}"
-
-    def _line_to_add(self, code: str, before: str = "") -> str:
-        """Return the end of a sentence, with the line to add to the module.
-
-        Args:
-            code: the expression that makes the network.
-            before: a statement before it, which ends in a semicolon and a blank; empty: none.
-        """
-        line = f"def {self._function_to_add}(): {before}return {code}"
-        return f": add to {self.file} the line  {line}"
 
 
 def is_code(value: str) -> bool:
@@ -379,50 +322,3 @@ def _may_define_more(tree: ast.Module) -> bool:
         or (isinstance(statement, ast.FunctionDef) and statement.name == "__getattr__")
         for statement in tree.body
     )
-
-
-def _has_forward(statement: ast.ClassDef) -> bool:
-    """Return whether a class defines how it is applied to records, as modules do."""
-    return any(
-        isinstance(method, ast.FunctionDef) and method.name == "forward"
-        for method in statement.body
-    )
-
-
-def _layers_of(statement: ast.ClassDef) -> list[str]:
-    """Return the layers that a class assigns to attributes, as arguments of ``nn.Sequential``.
-
-    For example ``["*net.body", "net.head"]`` for ``self.body = nn.Sequential(...)`` and
-    ``self.head = nn.Linear(12, 3)``.
-    """
-    layers = []
-    for assignment in ast.walk(statement):
-        if not isinstance(assignment, ast.Assign) or not isinstance(assignment.value, ast.Call):
-            continue
-        attribute = ast.unparse(assignment.targets[0])
-        maker = ast.unparse(assignment.value.func)
-        if attribute.startswith("self.") and maker.startswith(("nn.", "torch.nn.")):
-            star = "*" if _makes_sequential(assignment.value) else ""
-            layers.append(f"{star}net.{attribute.removeprefix('self.')}")
-    return layers
-
-
-def _layers_of_forward(statement: ast.ClassDef, layers: Sequence[str]) -> list[str]:
-    """Return the layers that ``forward`` of a class applies, as arguments of ``nn.Sequential``.
-
-    It is empty if its code does something else as well.
-
-    Args:
-        statement: the class.
-        layers: what ``_layers_of`` returns.
-    """
-    sequentials = [layer.removeprefix("*net.") for layer in layers if layer.startswith("*")]
-    for method in statement.body:
-        if isinstance(method, ast.FunctionDef) and method.name == "forward":
-            return layers_applied(method, sequentials) or []
-    return []
-
-
-def _makes_sequential(value: ast.expr) -> bool:
-    """Return whether an expression makes an ``nn.Sequential``."""
-    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("Sequential")

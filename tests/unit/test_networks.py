@@ -84,25 +84,6 @@ class Net(nn.Module):
     def forward(self, x):
         return self.body(x)
 
-class Two(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.width = int(3)
-        self.body = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.head(self.body(x))
-
-class Applied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.two = nn.Linear(4, 2)
-        self.one = nn.Linear(3, 4)
-
-    def forward(self, x):
-        return self.two(F.relu(self.one(x)))
-
 def build(width=3, *, outputs=2):
     return nn.Sequential(nn.Linear(width, outputs))
 
@@ -137,8 +118,8 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("one_net.py", "one_net.make", "."),
         ("net_of_mine", "net_of_mine.FUNCTION", "."),
         ("net_of_mine.biuld", "net_of_mine.build", "."),
-        ("net_of_mine.net", "net_of_mine.make_net", "."),
-        ("net_of_mine.Net", "net_of_mine.make_net", "."),
+        ("net_of_mine.net", "net_of_mine.net", "."),
+        ("net_of_mine.Net", "net_of_mine.Net", "."),
         ("nowhere.make", "nowhere.make", ""),
     ],
 )
@@ -160,16 +141,6 @@ def test_the_name_and_the_folder_to_type_follow_from_what_was_typed(
         ("net_of_mine.py:build", "a point between"),
         ("net_of_mine", "functions: build, needs"),
         ("net_of_mine.biuld", "did you mean 'build'"),
-        ("net_of_mine.net", "def make_net(): return nn.Sequential(nn.Linear(3, 2))"),
-        ("net_of_mine.Net", "def make_net(): return Net().body"),
-        (
-            "net_of_mine.Two",
-            "def make_net(): net = Two(); return nn.Sequential(*net.body, net.head)",
-        ),
-        (
-            "net_of_mine.Applied",
-            "def make_net(): net = Applied(); return nn.Sequential(net.one, nn.ReLU(), net.two)",
-        ),
         ("net_of_mine.needs", "width and hidden"),
         ("broken_net.make", "broken_net.py, line 1"),
         ("net-of-mine.make", "rename the file"),
