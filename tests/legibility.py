@@ -173,10 +173,14 @@ def _hidden_lines(axes: Axes, lines: list[Line2D], panel: str) -> Iterator[str]:
         _show(others, False)
         nothing = _pixels(axes)
         _show([line], True)
+        # As large as those that nothing covers: a covered one is larger, so that its rim is seen.
         width = line.get_linewidth()
-        line.set_linewidth(min(one.get_linewidth() for one in lines))  # some are wider when covered
+        size = line.get_markersize()
+        line.set_linewidth(min(one.get_linewidth() for one in lines))
+        line.set_markersize(min(one.get_markersize() for one in lines))
         whole = _count_differences(nothing, _pixels(axes))
         line.set_linewidth(width)
+        line.set_markersize(size)
         _show([line, *others], True)
         if seen < SEEN * whole:
             yield f"{panel}: {line.get_label()!r} is hidden, {seen} of {whole} pixels are seen"

@@ -832,7 +832,9 @@ def _draw_reference_lines(axes: Axes, noise_free: float, majority: float) -> Non
 
 
 def widen_covered_curves(panels: Sequence[Axes]) -> None:
-    """Draw a curve wider for each later curve that runs on it, so that each curve is seen.
+    """Draw a curve and its markers wider for each later curve that runs on it.
+
+    So each curve is seen, and so is each of several single points at one place.
 
     Curves are the lines whose gid is ``CURVE_GID``. Each is drawn over the earlier ones.
 
@@ -843,19 +845,21 @@ def widen_covered_curves(panels: Sequence[Axes]) -> None:
         curves = [line for line in axes.get_lines() if line.get_gid() == CURVE_GID]
         for index, curve in enumerate(curves):
             covering = [later for later in curves[index + 1 :] if _runs_on(axes, later, curve)]
-            curve.set_linewidth(curve.get_linewidth() + COVERED_EXTRA_WIDTH * len(covering))
+            extra_width = COVERED_EXTRA_WIDTH * len(covering)
+            curve.set_linewidth(curve.get_linewidth() + extra_width)
+            curve.set_markersize(curve.get_markersize() + extra_width)
             curve.set_zorder(2 + 0.01 * index)
 
 
 def _runs_on(axes: Axes, later: Line2D, curve: Line2D) -> bool:
-    """Return whether one line of some axes covers another along at least COVERED_LENGTH."""
+    """Return whether one line of some axes covers another as a whole, or along COVERED_LENGTH."""
     to_panel = axes.transData - axes.transAxes
     x, y = to_panel.transform(curve.get_xydata()).T
     later_x, later_y = to_panel.transform(later.get_xydata()).T
     y_of_later = np.interp(x, later_x, later_y, left=np.nan, right=np.nan)
     is_near = np.abs(y - y_of_later) <= COVERING_DISTANCE
-    is_near_on_both_sides = is_near[1:] & is_near[:-1]
-    return bool(np.diff(x)[is_near_on_both_sides].sum() >= COVERED_LENGTH)
+    covered_length = np.diff(x)[is_near[1:] & is_near[:-1]].sum()
+    return bool(is_near.all() or covered_length >= COVERED_LENGTH)
 
 
 def panels_in_order(
