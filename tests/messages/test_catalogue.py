@@ -462,8 +462,6 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' matches no run here
 runs -m limit=1,2 | 2 | -m: agt runs does not support sweeps
-unlearn run=@box ids=@ok.csv key=owner.pem | 2 | key=owner.pem: | ssh-keygen -Y sign
-verify @box public=owner.pub | 2 | public=owner.pub: | ssh-keygen -Y sign
 dataset=digits train | 2 | the name of the command must come first: type agt train dataset=digits
 -m train training.seed=1,2 | 2 | the name of the command must come first: type agt train -m training.seed=1,2
 train blobs | 2 | 'blobs' is not a setting | did you mean 'dataset=blobs'
