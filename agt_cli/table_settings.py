@@ -249,6 +249,29 @@ class TableFile:
         if self.file.is_dir():
             raise ConfigError(folder_for_file(self.file))
 
+    def check_columns(self) -> None:
+        """Raise DataError if the table lacks a column that a setting names.
+
+        Only the first line of a csv is read, and only one whose form nothing else is said of.
+        """
+        if self.header is False or self.encoding is not None or not self.file.is_file():
+            return
+        columns = [("drop", name) for name in self.drop or ()]
+        columns += [("codes", name) for name in self.codes or ()]
+        columns += [("ranges", name) for name in self.ranges]
+        columns += [("lists", name) for name in self.lists]
+        if self.label is not None:
+            columns.append(("label", self.label))
+        # agt start takes id=none where no column names the records.
+        if self.id not in (None, "none"):
+            columns.append(("id", str(self.id)))
+        # Imported only for a table of text, because it loads the settings of data.
+        from agt_cli.table_columns import check_named_columns, check_rows
+
+        check_rows(self.file)
+        if columns:
+            check_named_columns(self.file, columns, self.separator, self.drop or ())
+
 
 def read_groups(value: object) -> object:
     """Return the groups of values that the setting ``public`` names.
@@ -333,7 +356,9 @@ def training_rows(table_rows: int) -> int:
 def check_start(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a wrong answer on the command line, or a folder instead of a table."""
     _read(StartAnswers, config)  # called because it raises for a wrong answer
-    _read(TableFile, config).check_name()
+    table = _read(TableFile, config)
+    table.check_name()
+    table.check_columns()
 
 
 def check_data(config: Mapping[str, Any]) -> None:
@@ -346,6 +371,7 @@ def check_data(config: Mapping[str, Any]) -> None:
                 "is named: give id=COLUMN as well, or leave id_permanent=... out"
             )
         table.check_dataset_file()
+        table.check_columns()
 
 
 def _read(cls: type[Any], config: Mapping[str, Any]) -> Any:

@@ -99,8 +99,9 @@ def check_training(config: Mapping[str, Any]) -> None:
     if missing_settings(config):
         other_problem = error_message(lambda: read_own_part(config.get("model"), "model"))
     check_network(config, other_problem)
-    check_parts(config)
+    dataset = check_parts(config)
     check_table_of_dataset(config.get("dataset"))
+    check_columns(dataset)
     check_own_network(config)
 
 
@@ -140,6 +141,24 @@ def _own_head(node: object) -> Any:
 
     with trusting(targets_of(node)):
         return head_from_config(node)
+
+
+def check_columns(dataset: object) -> None:
+    """Raise DataError if a table lacks a column that a setting names, as its first line shows.
+
+    Args:
+        dataset: the settings of a dataset; None: those of a class of the user's own.
+    """
+    from agt.data.file_settings import EmbeddingsSettings, TableSettings
+
+    if isinstance(dataset, TableSettings | EmbeddingsSettings):
+        # Imported only for files, because it loads how csv files are read.
+        from agt_cli.table_columns import check_columns_of_embeddings, check_columns_of_table
+
+        if isinstance(dataset, TableSettings):
+            check_columns_of_table(dataset)
+        else:
+            check_columns_of_embeddings(dataset)
 
 
 def check_not_resumed(config: Mapping[str, Any]) -> None:
@@ -294,6 +313,7 @@ def check_tune(config: Mapping[str, Any]) -> None:
         check_parts(candidate)
     if tuned.public not in (None, *get_args(PublicRows)):
         check_public_rows(str(tuned.public), config.get("dataset"))
+    check_columns(dataset)
     model = config.get("model")
     if isinstance(model, Mapping) and model.get("encoder") is not None:
         raise encoder_not_run()
@@ -322,10 +342,11 @@ def check_measure(config: Mapping[str, Any]) -> None:
     from agt_cli.command_settings.measure import MEASURE_KEYS, no_budget, no_table
 
     total = validate(TotalConfig, config.get("total"), "total")
-    check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
+    dataset = check_parts({key: value for key, value in config.items() if key not in MEASURE_KEYS})
     node = config.get("dataset")
     source = str(node.get("_target_")) if isinstance(node, Mapping) else ""
     if source in OWN_SETTINGS and source != TABLE:
         raise no_table()
     if total.eps is None:
         raise no_budget()
+    check_columns(dataset)

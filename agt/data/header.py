@@ -1,13 +1,64 @@
-"""The first line of a table: separators, names of columns, and what is wrong with them."""
+"""The first lines of a table as text, read without the libraries that read whole tables.
 
+Nothing here loads NumPy or PyArrow, so that a column that is not there is named at once.
+"""
+
+import csv
 import re
 from collections.abc import Collection
 from pathlib import Path
 
+from agt.data.suffixes import is_delimited
 from agt.errors import DataError, nearest
 
 SEPARATORS = (",", ";", "\t", "|", " ")
 """What separates the cells of a line, in files that people have."""
+_LONGEST_LINE = 2**20
+"""The characters of a line that are read at most."""
+
+
+def read_first_lines(path: Path, encoding: str) -> tuple[str, str] | None:
+    """Return the first two lines of a table as text, without their line ends.
+
+    Args:
+        path: the file.
+        encoding: the encoding of the text, by Python's name for it; utf-8 may begin with a byte
+            order mark.
+
+    Returns:
+        None: the file is compressed or no text by its name, or these lines cannot be read.
+    """
+    if not is_delimited(path) or path.suffix.lower() == ".gz":
+        return None
+    try:
+        with path.open(encoding=encoding) as file:
+            first = file.readline(_LONGEST_LINE)
+            second = file.readline(_LONGEST_LINE)
+    except (OSError, UnicodeError):
+        return None
+    return first.rstrip("\n").removeprefix("\ufeff"), second.rstrip("\n")
+
+
+def cells_of_line(line: str, separator: str) -> list[str]:
+    """Return the cells of a line; none if a cell does not end in it."""
+    if line.count('"') % 2:
+        return []
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        return []
+
+
+def names_in_line(line: str, separator: str) -> tuple[str, ...]:
+    """Return the names of a table's columns by its first line.
+
+    Returns:
+        The names; ``()`` if the line alone does not show them, because a cell does not end in it,
+        or a name is empty or repeated.
+    """
+    names = cells_of_line(line, separator)
+    is_clear = all(names) and len(set(names)) == len(names)
+    return tuple(names) if is_clear else ()
 
 
 def numbered_columns(name: str, names: Collection[str]) -> list[tuple[int, str]]:
