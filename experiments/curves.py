@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.figures import (
+    CURVE_GID,
     DASHES,
     PANELS_PER_ROW,
     WIDTH,
@@ -28,6 +28,7 @@ from agt_cli.report.figures import (
     panels_in_order,
     saved_figure,
     set_log_ticks,
+    widen_covered_curves,
     wrap_text,
 )
 from agt_cli.report.record import RunRecord
@@ -130,7 +131,6 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             axes.set_title(chart.words(str(panel)))
         _ticks(places[0], chart, data)
         drawn = places[: len(parts)]
-        show_covered_parts(drawn)
         end_axes_at_data(drawn, "x")
         if chart.share:
             for axes in drawn:
@@ -141,6 +141,7 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             end_axes_at_data(drawn, "y")
         else:
             end_axes_at_ticks(drawn, "y")
+        widen_covered_curves(drawn)
         for axes in places[len(parts) :]:
             axes.set_axis_off()
         for axes in drawn[-across:]:

@@ -93,20 +93,19 @@ def _check_options_fit(path: Path, column: Column, rows: int, options: ColumnOpt
         options: what the owner says of the columns.
     """
     name = column.name
+    listed = options.lists.get(name, ())
+    reason_without_list = "its values are numbers that are not whole, or dates"
+    if not column.numeric:
+        reason_without_list = column.remark
     if name in options.codes and not column.categorical:
-        reason = column.remark
-        if column.numeric:
-            reason = "its values are numbers that are not whole, or dates"
         raise DataError(
             f"{path}: codes names the column '{name}', but no list of its values can be proposed "
-            f"({reason}): leave '{name}' out of codes"
+            f"({reason_without_list}): leave '{name}' out of codes"
         )
-    listed = options.lists.get(name, ())
     if listed and not column.categorical:
-        reason = column.remark or "its values are numbers that are not whole, or dates"
         raise DataError(
-            f"{path}: lists names the column '{name}', but no list can be given to it ({reason}): "
-            f"leave '{name}' out of lists"
+            f"{path}: lists names the column '{name}', but no list can be given to it "
+            f"({reason_without_list}): leave '{name}' out of lists"
         )
     declared = options.ranges.get(name, ())
     if declared and not column.numeric:
