@@ -23,6 +23,10 @@ DIGEST_BYTES = 16
 
 HASHED_BYTES = 2**18  # of content that is held as bytes at once, and stays in the cache
 
+# Rows whose attributes are held as Python objects at once: fewer than Python makes between two
+# searches for garbage (``gc.get_threshold``), which took longer than hashing.
+_LISTED_ROWS = 2**9
+
 _NUMBER_BYTES = 8  # of how many copies came before
 
 FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
@@ -261,7 +265,7 @@ def default_digests(
     """
     present = [attribute for attribute in attributes if attribute is not None]
     digests = [np.empty((0, DIGEST_BYTES), dtype=np.uint8)]
-    for rows in block_slices(len(content), ROWS):
+    for rows in block_slices(len(content), _LISTED_ROWS):
         tags = [""] * (rows.stop - rows.start)
         if present:
             values = [attribute[rows].tolist() for attribute in present]
