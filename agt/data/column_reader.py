@@ -336,7 +336,7 @@ class ColumnReader:
                 f"{self.path}: column '{name}' has the type {column.type}, but {setting} "
                 "needs numbers"
             )
-        return column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
     def holds_dates(self, name: str, setting: str, formats: Mapping[str, object]) -> bool:
         """Return whether the numbers of a column are days, judged by its type or its first value.

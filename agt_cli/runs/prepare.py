@@ -612,9 +612,6 @@ def write_trained(
     remedy = constant_answer_remedy(settings, is_one_sided=is_one_sided)
     quality = _evaluate(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
-    # Read only now, because a thread may have computed the digest until here.
-    digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
-    record.environment(**digests, **{PEOPLE: encrypt_unit_sample(loaded, key)})
     record.conditions(model.conditions)
     report = train_report(
         record,
@@ -626,6 +623,10 @@ def write_trained(
         list(sentences),
     )
     record.report(report)
+    people = encrypt_unit_sample(loaded, key)
+    # Read last, because a thread may compute the digest until here.
+    digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
+    record.environment(**digests, **{PEOPLE: people})
     return quality
 
 
