@@ -37,7 +37,7 @@ from agt.mechanisms.accounts import Uncounted
 from agt.mechanisms.budget import Allowance, eps_so_far
 from agt.mechanisms.guarantees import Guarantee
 from agt.messages import ArgumentNames
-from agt.parameters import explaining_parameters
+from agt.parameters import explaining_arguments, explaining_parameters
 from agt.release_settings import LEAK_SHARE
 from agt.settings import RelationConfig, RelationName, check_number
 from agt.store.json_text import as_json
@@ -190,6 +190,7 @@ class Ledger:
     second_head: Path | None = None
 
     @classmethod
+    @explaining_arguments("agt.Ledger.create")
     def create(
         cls,
         path: str | Path,

@@ -33,8 +33,9 @@ from agt.fit_problem import (
     build_ensemble,
     build_features,
     build_head,
-    check_network_settings,
+    check_network,
     recipe_of_votes,
+    undeclared_network,
 )
 from agt.fit_settings import FIT_ARGUMENTS, FIT_PARAMETERS, DataSettings, FitSettings
 from agt.fitted import COMMAND, DESCRIPTION, Fitted
@@ -72,7 +73,7 @@ def fit(
     public: PublicFlags | None = None,
     declared: Declared | None = FitSettings.declared,
     columns: Columns | str | Path | None = FitSettings.columns,
-    network: Sequence[int] | nn.Sequential = FitSettings.network,
+    network: Sequence[int] | nn.Module = FitSettings.network,
     activation: str | None = FitSettings.activation,
     certificate: str | CertificateKind | Mapping[str, Any] | None = FitSettings.certificate,
     features: str | Mapping[str, Any] | None = FitSettings.features,
@@ -126,8 +127,10 @@ def fit(
         columns: the columns of the data frame that become features, with the public constants that
             code them; or the path of a dataset file that holds them.
         network: the widths of hidden layers, such as ``(64, 64)``; empty: a linear classifier; or
-            your own ``nn.Sequential``, whose parameters training starts from, and which is not
-            changed. A network needs ``epochs``, ``lr`` and ``clip``.
+            your own ``nn.Module``, whose parameters training starts from, and which is not changed.
+            Its ``forward`` may only apply layers that have a bound rule, one after the other; what
+            is trained is an ``nn.Sequential`` of these layers, which gives the same numbers bit for
+            bit (docs/from_python.md). A network needs ``epochs``, ``lr`` and ``clip``.
         activation: the activation of hidden layers given by their widths; None: relu.
         certificate: the method by which labels are certified, as a name or a mapping with ``name``
             and settings. ``box``: bounds on every parameter, for any network. ``stability``,
@@ -181,8 +184,8 @@ def fit(
         UnsoundError: a bound became NaN or infinite, or a lower bound exceeds its upper bound.
 
     Warns:
-        Doubtful: features are large, a class is never predicted, or the declared size is exactly
-            the number of records.
+        Doubtful: features are large, a class is never predicted, the declared size is exactly the
+            number of records, or ``Declared.network`` is missing for a release.
     """
     settings = FitSettings.named(locals())  # first, so that locals() has the arguments only
     check_parameters("agt.fit", training, FIT_PARAMETERS)
@@ -204,7 +207,7 @@ def fit_with(
     public: PublicFlags | None,
     numbers: NumericTarget | None,
 ) -> Fitted:
-    """Train a model as ``fit`` does, without warnings.
+    """Train a model as ``fit`` does, without warnings about its records.
 
     Errors name settings by their keys of the command line; the caller translates them with
     ``naming_settings``.
@@ -228,7 +231,7 @@ def fit_with(
     training = settings.given_training
     head = build_head(settings)
     certificate, own_learner = build_certificate(settings, head)
-    check_network_settings(head, certificate, training)
+    check_network(settings, head, certificate, data)
     recipe = recipe_of_votes(settings, certificate, data)
     certificate = certificate.with_recipe(recipe)
     ensemble = build_ensemble(settings, certificate, data.declared.size, training, recipe)
@@ -245,6 +248,9 @@ def fit_with(
         ensemble=ensemble,
         learner=own_learner,
     )
+    undeclared = undeclared_network(settings)
+    if undeclared:  # before the training, which may take long
+        warn_user(undeclared, Doubtful)
     names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
     model = _train(problem, settings.on_progress or ignore_progress, settings.checkpoint)
     return Fitted(model, data.classes, data.columns, names=names, public=data.declared.public)

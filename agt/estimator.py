@@ -353,8 +353,8 @@ class CertifiedClassifier(_Certified, _Classifier):
         certificate: the method by which labels are certified: ``stability``, ``erm`` or ``removal``
             (a linear classifier), ``box`` (any network), or ``votes`` (an ensemble of small
             models). None: ``stability`` without, and ``box`` with hidden layers.
-        network: the widths of hidden layers, such as ``(64, 64)``, or an ``nn.Sequential``; empty:
-            a linear classifier. A network needs ``epochs``, ``lr`` and ``clip``.
+        network: the widths of hidden layers, such as ``(64, 64)``, or an ``nn.Module``; empty: a
+            linear classifier. A network needs ``epochs``, ``lr`` and ``clip``.
         declared: an ``agt.Declared`` with what you state about data and settings, on which privacy
             claims rest; None: nothing. ``certify`` does not need it, ``release`` does.
         columns: the rules by which columns of a data frame become features (``agt.Columns``); None:

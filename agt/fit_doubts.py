@@ -15,12 +15,11 @@ from agt.models.constant_answers import (
     one_sided_warning,
 )
 from agt.models.doubts import (
-    SAMPLE_ROWS,
     count_certified,
     large_feature,
     sample_records,
 )
-from agt.models.linear_comparison import MAX_TRAINING_RECORDS, compare_with_linear_classifier
+from agt.models.linear_comparison import compare_with_linear_classifier
 from agt.models.model import Model
 from agt.models.number_votes import NumberVotes
 
@@ -87,7 +86,7 @@ def counted_size_doubts(dataset: Dataset) -> list[str]:
 def _doubts(model: Fitted) -> Iterator[str]:
     """Yield warnings if answers are not certified, features are large, or labels are poor.
 
-    Up to ``SAMPLE_ROWS`` training records are looked at, evenly spaced.
+    Some of the training records are looked at, evenly spaced (``sample_records``).
 
     Args:
         model: a model that was just trained, with its records.
@@ -209,22 +208,10 @@ def _describe_sample(model: Model, sample: Records) -> str:
 def _linear_doubts(model: Model) -> Iterator[str]:
     """Yield a warning if a linear classifier is clearly better than a network.
 
-    Both are compared on a sample of the training records, and the linear classifier is fitted to
-    others. The network was trained on all of them, so the comparison favours it.
-
     Args:
         model: a model that was just trained.
     """
-    train = model.problem.dataset.train
-    count = min(len(train), MAX_TRAINING_RECORDS + SAMPLE_ROWS)
-    # At random, because records may be in the order of their labels; the seed is any constant.
-    rows = np.random.default_rng(0).choice(len(train), count, replace=False)
-    query_count = min(SAMPLE_ROWS, count // 2)
-    query_rows = np.sort(rows[:query_count])
-    training_rows = np.sort(rows[query_count:])
-    comparison = compare_with_linear_classifier(
-        model, train.take(training_rows), train.take(query_rows)
-    )
+    comparison = compare_with_linear_classifier(model)
     if comparison is not None and comparison.warning is not None:
         yield comparison.warning.text(FIT_ARGUMENTS)
 

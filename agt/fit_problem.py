@@ -1,7 +1,7 @@
 """From the arguments of ``agt.fit`` to the records and settings of a training problem."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from agt.data.target import NumericTarget
 from agt.errors import ConfigError
 from agt.facts import Fact
 from agt.fit_settings import DataSettings, FitSettings
+from agt.messages import Message, joined
 from agt.models.heads import CustomNetwork, HeadBuilder, HeadConfig
 from agt.models.kind import CertificateKind
 from agt.models.kinds import certificate_config, default_certificate
@@ -141,16 +142,32 @@ class TrainingData:
         return Problem(self.dataset, settings)
 
 
-def check_network_settings(
-    head: HeadBuilder, certificate: CertificateKind, given: Mapping[str, Any]
+def check_network(
+    settings: FitSettings, head: HeadBuilder, certificate: CertificateKind, data: TrainingData
 ) -> None:
-    """Raise ConfigError if a setting is missing that has no default for a network.
+    """Raise ConfigError if a network cannot be trained; the message names everything.
+
+    These are settings without a default for a network, and layers that cannot be used. If there is
+    such a reason, the message also says what a release would need.
 
     Args:
+        settings: the arguments of ``fit``.
         head: the linear head or network to be trained.
         certificate: the kind of certificate, which knows what is needed.
-        given: the training settings that were given, by name.
+        data: the records, of which the shape and the number of classes are read.
     """
+    given = settings.given_training
+    problems: list[str | Message] = []
+    if isinstance(head, CustomNetwork) and certificate.takes_hidden_layers:
+        try:
+            head.check(
+                _build_training(certificate, NETWORK_FORM | given),
+                data.dataset.train.features.shape[1:],
+                len(data.classes),
+                _width_without_bins(data.columns),
+            )
+        except ConfigError as error:
+            problems.append(error.message)
     missing = certificate.missing_training_settings(head, given)
     if missing:
         numbers = NETWORK_FORM | {name: given[name] for name in NETWORK_FORM if name in given}
@@ -158,12 +175,50 @@ def check_network_settings(
         network = "network"
         if isinstance(head, HeadConfig):
             network = repr(head.hidden)
-        raise ConfigError(
+        problems.append(
             f"network: agt has no default training settings for a network, so {', '.join(missing)} "
             "are missing. First try a linear head, network=(), which has defaults. For a network, "
             f"write agt.fit(x, y, network={network}, {form}, ks=5), where the numbers show the "
             "form and are no recommendation: choose yours on public data"
         )
+    if problems:
+        undeclared = undeclared_network(settings)
+        if undeclared:
+            problems.append(undeclared)
+        raise ConfigError(joined(problems, ". "))
+
+
+def undeclared_network(settings: FitSettings) -> str:
+    """Return a sentence if a release may be refused only because of the initial parameters.
+
+    That is so if settings are declared to be chosen on public data, but ``Declared.network`` is
+    missing. Empty: it is not so.
+
+    Args:
+        settings: the arguments of ``fit``.
+    """
+    declared = settings.declared
+    is_own_network = isinstance(settings.network, nn.Module)
+    if not is_own_network or not isinstance(declared, Declared):
+        return ""
+    if declared.network or not declared.settings:
+        return ""
+    return (
+        "No private answer of this network can be released without declared.network=True: declare "
+        "agt.Declared(..., network=True) if its initial parameters are public constants, such as "
+        "random numbers that were not trained on private records"
+    )
+
+
+def _width_without_bins(columns: Columns | None) -> dict[int, str]:
+    """Return how many features a record has if each number is one feature -> the setting for it.
+
+    Args:
+        columns: the rules that code columns; None: there are none, and the result is empty.
+    """
+    if columns is None or not columns.bins:
+        return {}
+    return {replace(columns, bins=0).feature_count: "columns=agt.Columns(..., bins=0)"}
 
 
 def build_certificate(
@@ -286,8 +341,8 @@ def build_head(settings: FitSettings) -> HeadBuilder:
         settings: the arguments of ``fit``; ``network``, ``activation`` and ``declared`` are read.
 
     Raises:
-        ConfigError: ``network`` is neither a sequence of widths nor an ``nn.Sequential`` of layers
-            that have bounds; or it has layers, and an activation is given besides.
+        ConfigError: ``network`` is neither a sequence of widths nor an ``nn.Module`` that can be
+            copied; or it has layers, and an activation is given besides.
     """
     network = settings.network
     if isinstance(network, nn.Module):
@@ -301,7 +356,7 @@ def build_head(settings: FitSettings) -> HeadBuilder:
         public_start = isinstance(declared, Declared) and declared.network
         return CustomNetwork.from_network(network, public_start)
     if isinstance(network, str) or not isinstance(network, Iterable):
-        remedy = "give the widths of hidden layers, such as (64, 64), or an nn.Sequential"
+        remedy = "give the widths of hidden layers, such as (64, 64), or an nn.Module"
         if isinstance(network, int):
             remedy = f"give the widths of hidden layers in a tuple, network=({network},)"
         elif callable(network):
@@ -310,7 +365,7 @@ def build_head(settings: FitSettings) -> HeadBuilder:
                 name = "make_net"
             remedy = f"give the network itself, not what makes it, as in network={name}()"
         elif isinstance(network, str):
-            remedy = "give the network itself, an nn.Sequential, and not its name"
+            remedy = "give the network itself, an nn.Module, and not its name"
         raise ConfigError(f"network={network!r}: {remedy}")
     widths = tuple(network)
     if any(isinstance(width, nn.Module) for width in widths):

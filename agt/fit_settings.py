@@ -77,7 +77,7 @@ class FitSettings(DataSettings):
             None: there are no others.
     """
 
-    network: Sequence[int] | nn.Sequential = field(default=(), metadata={KEY: "model.hidden"})
+    network: Sequence[int] | nn.Module = field(default=(), metadata={KEY: "model.hidden"})
     activation: str | None = field(default=None, metadata={KEY: "model.activation"})
     certificate: str | CertificateKind | Mapping[str, Any] | None = field(
         default=None, metadata={KEY: "certificate.name"}

@@ -120,10 +120,12 @@ class Fitted:
         k_values = grid_text(settings.kgrid.ks)
         neighbours = describe_neighbours(settings.relation)
         conditions = conditions_text(self.conditions)
+        layers_note = settings.model.layers_note(settings.training)
+        network = f"  network: {layers_note}\n" if layers_note else ""
         return (
             f"agt.Fitted: {labels}, {shape} features, {declared}\n  model: "
-            f"certificate {certificate}{voting}, k = {k_values}\n  relation: {neighbours}\n  "
-            f"{conditions}"
+            f"certificate {certificate}{voting}, k = {k_values}\n{network}  relation: "
+            f"{neighbours}\n  {conditions}"
         )
 
     @cached_property

@@ -120,7 +120,7 @@ def explaining_arguments(call: str) -> Callable[[_F], _F]:
     def decorate(method: Any) -> Any:
         """Return the method with a check of its arguments before each call."""
         method_signature = signature(method)
-        known = [name for name in method_signature.parameters if name != "self"]
+        known = [name for name in method_signature.parameters if name not in ("self", "cls")]
 
         @wraps(method)
         def checked_method(*values: Any, **parameters: Any) -> Any:

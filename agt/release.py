@@ -414,9 +414,7 @@ class LabelRelease(Release[Iterable[np.ndarray]]):
             features: not read.
         """
         kind = MECHANISMS[self.claim.mechanism]
-        return evidence.expected_accuracy(
-            kind.with_guarantee(self.claim.guarantee, evidence.classes)
-        )
+        return evidence.expected(kind.with_guarantee(self.claim.guarantee, evidence.classes))
 
 
 @dataclass(kw_only=True)

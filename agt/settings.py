@@ -46,7 +46,7 @@ from agt.setting_mistakes import (
     refuse_booleans,
     refuse_other_than_numbers,
 )
-from agt.targets import imported
+from agt.targets import imported_with_settings
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -599,14 +599,7 @@ def build(node: object, where: str) -> Any:
         ConfigError: there is no ``_target_``, it cannot be imported or is no class of settings, or
             a setting is wrong.
     """
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(
-            f"{where}: expected a mapping with the entry '_target_', got {node!r}. Give the class "
-            "of the settings as '_target_'"
-        )
-    settings = dict(node)
-    name = str(settings.pop("_target_"))
-    target = imported(name, where)
+    name, target, settings = imported_with_settings(node, where)
     # Only classes of settings are called, because a function could do anything.
     if not (isinstance(target, type) and is_dataclass(target)):
         raise ConfigError(

@@ -34,13 +34,15 @@ MECHANISMS = (
     "statistics.NoisyStatistics",
 )
 """Every mechanism of agt, by its module in agt.mechanisms and its class."""
+TABLE = "agt.data.table.Table"
+"""The class of a table's settings, by its full name."""
 OWN_SETTINGS = {
     "agt.data.blobs.Blobs": "agt.data.blobs_settings.BlobsSettings",
     "agt.data.embeddings.Embeddings": "agt.data.file_settings.EmbeddingsSettings",
     "agt.data.images.Digits": "agt.data.image_settings.DigitsSettings",
     "agt.data.images.MedMnist": "agt.data.image_settings.MedMnistSettings",
     "agt.data.images.Mnist": "agt.data.image_settings.MnistSettings",
-    "agt.data.table.Table": "agt.data.file_settings.TableSettings",
+    TABLE: "agt.data.file_settings.TableSettings",
     "agt.models.heads.ConvConfig": "agt.models.head_settings.ConvSettings",
     "agt.models.heads.HeadConfig": "agt.models.head_settings.HeadSettings",
     **{
@@ -141,6 +143,30 @@ def imported(target: str, where: str) -> Any:
                 ". The module is in the present folder, so put PYTHONPATH=. in front of the command"
             )
         raise ConfigError(f"{where}._target_: cannot import '{target}' ({error}){remedy}") from None
+
+
+def imported_with_settings(node: object, where: str) -> tuple[str, Any, dict[str, Any]]:
+    """Import what a mapping names by ``_target_``.
+
+    Args:
+        node: a mapping with ``_target_``, the full name of a class or function, and its settings.
+        where: the key of the mapping, for messages.
+
+    Returns:
+        The name, the class or function, and the settings.
+
+    Raises:
+        UntrustedCode: the name is neither agt's own nor trusted; nothing of it was imported.
+        ConfigError: there is no ``_target_``, or it cannot be imported.
+    """
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(
+            f"{where}: expected a mapping with the entry '_target_', which is the full name of a "
+            f"class, got {node!r}: add this entry"
+        )
+    settings = {str(key): value for key, value in node.items()}
+    name = str(settings.pop("_target_"))
+    return name, imported(name, where), settings
 
 
 def is_own_code(target: str) -> bool:

@@ -125,16 +125,13 @@ def _code_differences(
         run_environment: the content of the run's env.json.
         audit_environment: the content of this audit's env.json.
     """
-    differences = []
-    for key in CODE_KEYS:
-        old_value = run_environment.get(key)
-        new_value = audit_environment.get(key)
-        if old_value != new_value:
-            differences.append(f"{key}={old_value} in the run, {key}={new_value} in this audit")
-    if not differences:
-        return ""
-    listed = "; ".join(differences)
-    return f"the run was made by another version of agt ({listed})"
+    listed = "; ".join(
+        f"{key}={run_environment.get(key)} in the run, {key}={audit_environment.get(key)} in this "
+        "audit"
+        for key in CODE_KEYS
+        if run_environment.get(key) != audit_environment.get(key)
+    )
+    return f"the run was made by another version of agt ({listed})" if listed else ""
 
 
 def _condition_sentence(condition: Condition) -> str:

@@ -279,21 +279,16 @@ class Editor:
         falls ("uphill", "downhill").
 
         Args:
-            neighbour: the dataset to edit; it is not changed. If all its
-                private units were edited, the result has one more added unit, without rows.
+            neighbour: the dataset to edit; it is not changed. It is returned unchanged if all its
+                private units were edited.
             target: the query whose label the move tries to change.
         """
         radius = self.attack.radius
         assert radius is not None  # RelationConfig requires one where features move
         chosen = self._choose_unit(neighbour, target)
-        unit = None
-        reason = ""
-        rows = neighbour.removed_rows[:0]
-        if chosen is not None:
-            unit = chosen.name
-            reason = chosen.way
-            rows = np.flatnonzero(neighbour.original.units == unit)
-        unmoved = neighbour.original.take(rows)
+        if chosen is None:
+            return neighbour
+        unmoved = neighbour.original.take(neighbour.original.units == chosen.name)
         direction = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
         signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
         if direction == "against":
@@ -307,7 +302,7 @@ class Editor:
         share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
         features = (unmoved.features + share * radius * signs).astype(unmoved.features.dtype)
         moved_rows = replace(unmoved, features=features)
-        return neighbour.with_edit(unit, moved_rows, f"{reason} moved {direction}")
+        return neighbour.with_edit(chosen.name, moved_rows, f"{chosen.way} moved {direction}")
 
     def _relabel_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
         """Return a neighbour in which one more unit has another label.

@@ -16,6 +16,7 @@ from agt.settings import (
     Count,
     Counting,
     NonNegativeInt,
+    Positive,
     TotalConfig,
     check_choice,
     schema,
@@ -32,6 +33,7 @@ from agt_cli.report.opening import check_edits
 
 RUN_MISSING = "run: give the folder of a finished `agt train` run, or write run=latest"
 Natural = Annotated[int, Field(ge=0, le=65_536)]
+Workers = Annotated[int, Field(ge=1, le=1024)] | None
 
 
 class AuditSettings:
@@ -152,10 +154,10 @@ class CertificateSettings(AuditSettings):
     bounded: NonNegativeInt = 4
     queries: NonNegativeInt = 200
     lines: NonNegativeInt = 8
-    seconds: Annotated[float, Field(gt=0)] | None = None
+    seconds: Positive | None = None
     again: bool = True
 
-    name: ClassVar[str] = "certificate"
+    name = "certificate"
 
 
 @schema
@@ -168,8 +170,8 @@ class DpSgdAuditSettings(AuditSettings):
     trials: Count = 200
     step_runs: Count = 50
 
-    name: ClassVar[str] = "dpsgd"
-    needs_classes: ClassVar[bool] = True
+    name = "dpsgd"
+    needs_classes = True
 
     def check_run(self, run: Run) -> None:
         super().check_run(run)
@@ -190,11 +192,11 @@ class MembershipSettings(AuditSettings):
     """Settings of ``agt audit membership``."""
 
     shadows: Annotated[int, Field(ge=0, le=4096, multiple_of=2)] = 64
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    workers: Workers = None
     exposed: Count = 50
 
-    name: ClassVar[str] = "membership"
-    needs_classes: ClassVar[bool] = True
+    name = "membership"
+    needs_classes = True
 
 
 @schema
@@ -202,12 +204,12 @@ class MemorisationSettings(AuditSettings):
     """Settings of ``agt audit memorisation``."""
 
     shadows: Annotated[int, Field(ge=2, le=4096, multiple_of=2)] = 64
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    workers: Workers = None
     targets: NonNegativeInt = 200
     shown: Count = 50
 
-    name: ClassVar[str] = "memorisation"
-    needs_classes: ClassVar[bool] = True
+    name = "memorisation"
+    needs_classes = True
 
 
 @schema
@@ -218,9 +220,9 @@ class PredictionAuditSettings(AuditSettings):
     together: Annotated[int, Field(ge=2)] = 4
     targets: Count = 3
 
-    name: ClassVar[str] = "prediction"
-    takes_queries: ClassVar[bool] = True
-    takes_mechanism: ClassVar[bool] = True
+    name = "prediction"
+    takes_queries = True
+    takes_mechanism = True
 
     def check_run(self, run: Run) -> None:
         super().check_run(run)
@@ -267,8 +269,8 @@ class ReplaySettings(AuditSettings):
     neighbours: Count = 2
     queries: Count = 100
 
-    name: ClassVar[str] = "replay"
-    takes_mechanism: ClassVar[bool] = True
+    name = "replay"
+    takes_mechanism = True
 
     def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
         """Raise ConfigError unless a mechanism with a budget is given, or training had noise.
@@ -294,9 +296,9 @@ class UnlearningSettings(AuditSettings):
     releases: Annotated[int, Field(ge=40, le=10**7)] = 20_000
     queries: Count = 500
 
-    name: ClassVar[str] = "unlearning"
-    needs_classes: ClassVar[bool] = True
-    takes_queries: ClassVar[bool] = True
+    name = "unlearning"
+    needs_classes = True
+    takes_queries = True
 
     def __post_init__(self) -> None:
         methods = METHOD_CHOICES[1:]  # without ``auto``
@@ -318,9 +320,9 @@ class MechanismAuditSettings(AuditSettings):
     farthest: Natural = 100
     values: tuple[Natural, ...] | None = None
 
-    name: ClassVar[str] = "mechanism"
-    takes_run: ClassVar[bool] = False
-    takes_mechanism: ClassVar[bool] = True
+    name = "mechanism"
+    takes_run = False
+    takes_mechanism = True
 
     def check_settings(self, config: Mapping[str, Any], run: Run | None) -> None:
         super().check_settings(config, run)
@@ -357,10 +359,10 @@ class WeightsAuditSettings(AuditSettings):
     trials: Annotated[int, Field(ge=1, le=10_000_000)] = 2000
     width: Annotated[int, Field(ge=1, le=100_000)] = 4
 
-    name: ClassVar[str] = "weights"
-    takes_run: ClassVar[bool] = False
-    takes_mechanism: ClassVar[bool] = True
-    example: ClassVar[str] = "mechanism=release_weights mechanism.mu=1"
+    name = "weights"
+    takes_run = False
+    takes_mechanism = True
+    example = "mechanism=release_weights mechanism.mu=1"
 
     def check_kind_of_mechanism(self, kind: type[MechanismSettings]) -> None:
         if kind.noise_law is NoiseLaw.OTHER:
@@ -375,5 +377,5 @@ class WeightsAuditSettings(AuditSettings):
 class SelftestSettings(AuditSettings):
     """Settings of ``agt audit selftest``, which needs no run."""
 
-    name: ClassVar[str] = "selftest"
-    takes_run: ClassVar[bool] = False
+    name = "selftest"
+    takes_run = False

@@ -38,6 +38,12 @@ Probabilities = tuple[Fraction, Fraction]
 """P(S) and P'(S) of a set S of labels, with the laws of the released label on the two sides."""
 
 
+NO_DATA_USED = (
+    "no data were used: the audit made up two inputs that differ as much as those of "
+    "neighbouring datasets can"
+)
+
+
 @dataclass(frozen=True)
 class Side:
     """A mechanism's input for a query on one of two datasets.
@@ -61,16 +67,10 @@ class NeighbourPair:
     Attributes:
         first: the input on one dataset.
         second: the input on the other.
-        datasets_note: a sentence that says which datasets these are; by default, that they are
-            made up.
     """
 
     first: Side
     second: Side
-    datasets_note: str = (
-        "no data were used: the audit made up two inputs that differ as much as those of "
-        "neighbouring datasets can"
-    )
 
     def __str__(self) -> str:
         return f"{self.first} against {self.second}"
@@ -173,13 +173,10 @@ def audit_pair(
         mechanism,
         exact_loss(mechanism, pair),
         f"probabilities from the mechanism's own table were compared, for {pair}",
-        pair.datasets_note,
     )
     draw_first = partial(_draw_labels, mechanism, pair.first, farthest, plan.source)
     draw_second = partial(_draw_labels, mechanism, pair.second, farthest, plan.source)
-    claim = claim_to_test(
-        subject_of(mechanism), mechanism.guarantee, str(pair), pair.datasets_note, plan
-    )
+    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), NO_DATA_USED, plan)
     drawn = judge_by_draws((draw_first, draw_second), claim, plan, "labels")
     return PairFindings(table, drawn)
 
@@ -209,7 +206,6 @@ def audit_synthetic_pairs(
         worst_loss,
         f"probabilities from the mechanism's own table were compared for all {len(losses)} pairs "
         f"of neighbouring inputs. The worst pair is {worst_pair}",
-        worst_pair.datasets_note,
     )
     differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
@@ -219,17 +215,16 @@ def audit_synthetic_pairs(
     return MechanismAttack((table, *drawn), losses)
 
 
-def table_finding(mechanism: Mechanism, exact: Exact, attack: str, effort: str) -> Finding:
+def table_finding(mechanism: Mechanism, exact: Exact, attack: str) -> Finding:
     """Return the finding of an exact loss, from the mechanism's own table of probabilities.
 
     Args:
         mechanism: a mechanism that releases labels.
         exact: the loss of the pair that is reported.
         attack: what was compared, in words.
-        effort: a sentence that says which datasets these are.
     """
     subject = f"{subject_of(mechanism)}: its table"
-    return exact.finding(subject, mechanism.guarantee, attack, effort)
+    return exact.finding(subject, mechanism.guarantee, attack, NO_DATA_USED)
 
 
 def subject_of(mechanism: Mechanism) -> str:

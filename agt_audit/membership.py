@@ -133,7 +133,9 @@ class Membership(MembershipSettings, AuditKind):
             ),
             EXPOSED: attacked.exposed_table().head(self.exposed),
         }
-        captions = draw_curves(record, opened.dataset.name, attacked.rocs, attacked.evaluation)
+        captions = {}
+        if attacked.rocs:
+            captions["roc"] = draw_curves(record, opened.dataset.name, attacked.rocs)
         metrics: dict[str, float] = {f"auc_{name}": roc.area for name, roc in attacked.rocs.items()}
         if shadows:
             metrics |= {"shadows": len(shadows), "shadows_reused": shadows.reused}
@@ -217,19 +219,6 @@ class AttackedModel:
             ConfigError: these records are all members, or all non-members.
         """
         return Roc(self.scores[name][rows], self.pool.member[rows])
-
-    @property
-    def largest_class_difference(self) -> float:
-        """The largest difference between a class's shares of members and of non-members, in [0, 1].
-
-        Scores show such differences as well as membership. It is defined only if ``two_sided``.
-        """
-        member = self.pool.member
-        labels = self.pool.records.labels
-        classes = len(self.opened.dataset.classes)
-        member_shares = np.bincount(labels[member], minlength=classes) / member.sum()
-        other_shares = np.bincount(labels[~member], minlength=classes) / (~member).sum()
-        return float(np.abs(member_shares - other_shares).max())
 
     # -- findings
     # ----------------------------------------------------------------------------------------------
@@ -360,7 +349,7 @@ class AttackedModel:
         """Yield sentences that a reader needs beside the findings, for the audit's notes."""
         if self.two_sided:
             rate = 100 * FEWEST_FALSE_ALARMS
-            points = 100 * self.largest_class_difference
+
             reason_too_few = too_few_non_members(
                 FEWEST_FALSE_ALARMS, int((~self.pool.member).sum())
             )
@@ -371,9 +360,9 @@ class AttackedModel:
                 )
             yield (
                 "on the run's own model, members are training records and non-members are test "
-                "records, so scores also show other differences between these records (their "
-                f"class shares differ by up to {points:.1f} percentage points). On models "
-                "trained on random halves there are no such differences"
+                "records, so scores also show other differences between these records, such as "
+                "other shares of the classes. On models trained on random halves there are no "
+                "such differences"
             )
         if self.shadows is not None:
             yield SIZES
@@ -529,58 +518,16 @@ def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence:
 # --------------------------------------------------------------------------------------------------
 
 
-def draw_curves(
-    record: RunRecord,
-    dataset: str,
-    run_curves: Mapping[str, Roc],
-    evaluation: ShadowEvaluation | None,
-) -> dict[str, str]:
-    """Draw a figure of ROC curves on the run's own model, and one of those on shadow models.
-
-    Args:
-        record: the run folder into which figures are drawn.
-        dataset: the dataset's name, for captions.
-        run_curves: name of an attack -> its curve on the run's own model; empty: no such figure.
-        evaluation: attacks on shadow models; None: no such figure.
-
-    Returns:
-        Name of each figure that was drawn -> its caption.
-    """
-    captions = dict[str, str]()
-    if run_curves:
-        about = (
-            f"{dataset}: attacks on the run's own model, comparing training records with test "
-            "records."
-        )
-        captions |= _draw(record, "roc", run_curves, "training records", about)
-    if evaluation is not None:
-        pooled = {
-            name: Roc(rows.ravel(), evaluation.included.ravel())
-            for name, rows in evaluation.scores.items()
-        }
-        models = len(evaluation.included)
-        about = (
-            f"{models} models, each trained on half of the records, are attacked in turn, with "
-            "one threshold for all models."
-        )
-        captions |= _draw(record, "roc_halves", pooled, "members", f"{dataset}: {about}")
-    return captions
-
-
-def _draw(
-    record: RunRecord, name: str, rocs: Mapping[str, Roc], members: str, about: str
-) -> dict[str, str]:
-    """Draw one figure of ROC curves, with log scales, and its table.
+def draw_curves(record: RunRecord, dataset: str, rocs: Mapping[str, Roc]) -> str:
+    """Draw the figure "roc" of ROC curves on the run's own model, with log scales, and its table.
 
     Args:
         record: the run folder into which it is drawn.
-        name: of the figure.
+        dataset: the dataset's name, for the caption.
         rocs: name of an attack -> its curve, at least one; all on the same records.
-        members: what members are called in the figure's headline.
-        about: the first sentences of the caption.
 
     Returns:
-        The figure's name -> its caption.
+        The figure's caption.
     """
     any_roc = next(iter(rocs.values()))
     others = int((~any_roc.member).sum())
@@ -595,7 +542,7 @@ def _draw(
     floor = min(float(values[values > 0].min()), MAX_START)
     points = {attack: roc.at_false_alarm_rate(0.01, 0.95) for attack, roc in rocs.items()}
     best = max(points, key=lambda attack: points[attack].tpr)
-    with saved_figure(record, name, data, (WIDTH, 4.6)) as figure:
+    with saved_figure(record, "roc", data, (WIDTH, 4.6)) as figure:
         axes = figure.subplots()
         axes.plot(rates, rates, color="0.8", linewidth=1, label="guessing")
         for attack in rocs:
@@ -620,9 +567,11 @@ def _draw(
         detected = 100 * points[best].tpr
         draw_headline(
             figure,
-            f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the {members} are "
+            f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the training records are "
             f"detected (by {SHORT_NAMES[best]})",
             "",
         )
-    accuracy = "Accuracy: mean over both sides, at the threshold that is best for these records."
-    return {name: f"{about} {accuracy}"}
+    return (
+        f"{dataset}: attacks on the run's own model, comparing training records with test "
+        "records. Accuracy: mean over both sides, at the threshold that is best for these records."
+    )

@@ -245,7 +245,7 @@ class Memorisation(MemorisationSettings, AuditKind):
 
         Returns:
             Two findings, of memorisation and of influence; the tables of the most memorised
-            records, of the distribution of memorisation, and of the most influential pairs.
+            records, and of the most influential pairs.
 
         Raises:
             DataMissing: the run's data is missing.
@@ -266,24 +266,48 @@ class Memorisation(MemorisationSettings, AuditKind):
         targets = test_rows[: self.targets]
         pairs = strongest(shadows.included, is_right, members, targets, count=self.shown)
         models = len(shadows)
+        large_estimates = int((of_members.value >= QUARTER).sum())
         memorisation_finding = difference_finding(
             MEMORISATION,
             of_members,
             len(members),
             given.confidence,
             effort=f"{models} models, {len(members):,} records",
-            estimates=_memorisation_estimates(of_members),
+            estimates=(
+                f"For {large_estimates:,} records, models trained on random halves of the data "
+                "give an estimated probability of a correct label that is at least 0.25 higher if "
+                "the record was trained on. Some of these differences are due to chance"
+            ),
         )
-        influence_finding = _influence_finding(
-            pairs.counts, len(members), len(targets), models, given.confidence
+        pair_count = len(members) * len(targets)
+        largest = max(pairs.counts.value, default=0.0)
+        influence_finding = difference_finding(
+            INFLUENCE,
+            pairs.counts,
+            pair_count,
+            given.confidence,
+            effort=(
+                f"{models} models; {pair_count:,} pairs, each of a training record and one of "
+                f"{len(targets):,} test records (seed=... chose these test records)"
+            ),
+            estimates=(
+                "Only pairs with the largest estimates were examined. The strongest influence is "
+                f"estimated at {largest:.3g} (a difference between probabilities)"
+            ),
         )
         distance = certificates.stable_distance
         classes = opened.dataset.classes
         memorised_table = _memorised_table(pool, classes, distance, memorised, given.confidence)
         tables = {
             "memorised": memorised_table.head(self.shown).map(rounded_cell),
-            "distribution": _distribution_table(of_members.value, distance[members] >= 1),
-            "influence": _influence_table(pool.records.ids, pairs).map(rounded_cell),
+            "influence": pd.DataFrame(
+                {
+                    "training_record": pool.records.ids[pairs.sources],
+                    "test_record": pool.records.ids[pairs.targets],
+                    "influence": pairs.counts.value,
+                    "standard_error": pairs.counts.error,
+                }
+            ).map(rounded_cell),
         }
         return Audited.of(
             opened.trained.finished,
@@ -292,32 +316,6 @@ class Memorisation(MemorisationSettings, AuditKind):
             tables=tables,
             metrics={"shadows": models, "shadows_reused": shadows.reused},
         )
-
-
-def _influence_finding(
-    counts: InOutCounts, members: int, targets: int, models: int, confidence: float
-) -> Finding:
-    """Return the finding about the influence of training records on answers to test records.
-
-    Args:
-        counts: those of the most influential pairs.
-        members: the number of training records.
-        targets: the number of test records.
-        models: how many models were trained.
-        confidence: the probability with which all bounds hold together.
-    """
-    pair_count = members * targets
-    return difference_finding(
-        INFLUENCE,
-        counts,
-        pair_count,
-        confidence,
-        effort=(
-            f"{models} models; {pair_count:,} pairs, each of a training record and one of "
-            f"{targets:,} test records (seed=... chose these test records)"
-        ),
-        estimates=_influence_estimates(counts),
-    )
 
 
 def _memorised_table(
@@ -350,60 +348,6 @@ def _memorised_table(
         }
     )
     return table.iloc[members].sort_values("estimate_over_halves", ascending=False, kind="stable")
-
-
-def _influence_table(ids: np.ndarray, pairs: InfluentialPairs) -> pd.DataFrame:
-    """Return the table of pairs of a training and a test record.
-
-    Args:
-        ids: the ids of all records.
-        pairs: the pairs, the most influential first.
-    """
-    return pd.DataFrame(
-        {
-            "training_record": ids[pairs.sources],
-            "test_record": ids[pairs.targets],
-            "influence": pairs.counts.value,
-            "standard_error": pairs.counts.error,
-        }
-    )
-
-
-def _distribution_table(values: np.ndarray, certified: np.ndarray) -> pd.DataFrame:
-    """Return how many records have an estimate in each range of width 0.1, the largest first.
-
-    Certificates do not cover models trained on halves, so by chance the estimates of certified
-    records lie on both sides of 0, too.
-
-    Args:
-        values: [n] estimated memorisation of each record; NaN is left out.
-        certified: [n] bool, whether the record's own label is certified.
-    """
-    edges = np.linspace(-1, 1, 21).round(1)
-    columns = {"from": edges[:-1], "to": edges[1:]}
-    is_known = np.isfinite(values)
-    for name, side in (("certified", certified), ("not certified", ~certified)):
-        columns[name], _ = np.histogram(values[is_known & side], edges)
-    return pd.DataFrame(columns).iloc[::-1]
-
-
-def _memorisation_estimates(memorised: InOutCounts) -> str:
-    """Return a sentence about how many training records have a large estimate."""
-    large_estimates = int((memorised.value >= QUARTER).sum())
-    return (
-        f"For {large_estimates:,} records, models trained on random halves of the data give an "
-        "estimated probability of a correct label that is at least 0.25 higher if the record was "
-        "trained on. Some of these differences are due to chance"
-    )
-
-
-def _influence_estimates(influences: InOutCounts) -> str:
-    """Return a sentence about the largest estimate of all pairs."""
-    largest = float(influences.value[0]) if len(influences.value) else 0.0
-    return (
-        "Only pairs with the largest estimates were examined. The strongest influence is estimated "
-        f"at {largest:.3g} (a difference between probabilities)"
-    )
 
 
 @dataclass(frozen=True)

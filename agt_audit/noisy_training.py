@@ -23,7 +23,6 @@ from agt.training.checkpoint import Tensors
 from agt.training.loop import Noise, TrainingRun
 from agt.training.noise import NoisePlan, draw_noise, noise_seed
 from agt.training.settings import NoiseConfig
-from agt.training.setup import TrainingSetup
 from agt.training.sgd import BufferKey, Sgd
 from agt_audit.canaries import Canaries, CanaryHead, canaries_of, flat
 from agt_audit.edited_records import with_added
@@ -173,8 +172,7 @@ class NoisyTraining:
         records = with_added(self.problem.dataset.train, canaries.records)
         problem = neighbouring(self.problem, records)
         included = np.broadcast_to(included, (self.plan.epochs, len(canaries)))
-        noise = self.noise_of_run(seed)
-        run = _RecordingRun(self, canaries, included, problem.setup, problem.dataset.train, noise)
+        run = _RecordingRun(self, canaries, included, problem, self.noise_of_run(seed))
         with torch.no_grad():
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)
@@ -198,10 +196,9 @@ class _RecordingRun(TrainingRun):
 
     Args:
         trainer: the run's training, with its claim.
-        canaries: the canaries, whose records are the last of ``records``.
+        canaries: the canaries, whose records are the last of the problem's.
         inside: [T, m] bool, in which epochs each canary is in the data.
-        setup: the training, with the canaries in its batches.
-        records: all records, those of the canaries last.
+        problem: the training, with all records, those of the canaries last.
         noise: step -> name of a parameter -> the noise to add.
 
     Attributes:
@@ -222,11 +219,11 @@ class _RecordingRun(TrainingRun):
         trainer: NoisyTraining,
         canaries: Canaries,
         inside: np.ndarray,
-        setup: TrainingSetup,
-        records: Records,
+        problem: Problem,
         noise: Noise,
     ) -> None:
-        super().__init__(trainer.module, setup, records, noise=noise)
+        records = problem.dataset.train
+        super().__init__(trainer.module, problem.setup, records, noise=noise)
         settings = trainer.problem.settings
         normalizer = trainer.problem.plan.normalizer
         self.canaries = canaries
@@ -235,7 +232,7 @@ class _RecordingRun(TrainingRun):
         self.largest_sum = trainer.plan.sensitivity * normalizer
         self.unit_rows = settings.relation.unit_rows
         self.adds_opposite = replaces(settings.relation.name) and canaries.gradients is not None
-        self.recorder = _RecordingSgd(setup.training)
+        self.recorder = _RecordingSgd(problem.setup.training)
         self.sgd = self.recorder
         self.first_canary = len(records) - len(canaries)
         self.first_gradients = self.clipped_gradients(np.arange(len(canaries)))

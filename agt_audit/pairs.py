@@ -22,6 +22,7 @@ from agt_audit.events import MOVED_NUMBER, AnswerEvent, event_of
 from agt_audit.lines import MAX_ANCHORS, Read, bisected, on_line
 from agt_audit.output_events import Event, tail_event
 
+LINES = 64  # queries, or lines, of each of the two kinds that are drawn
 # positions of queries on a line: 0 where the first model's answer changes, 1 where the second's
 PLACES_IN_GAP = np.array([0.5, 0.25, 0.75, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5, -3.5, 4.5])
 # how far trials may lie from the chosen query, divided by its largest feature; of these distances,
@@ -63,9 +64,7 @@ class LabellingPair:
         with_unit, without_unit = self.laws(evidence)
         return [event_of(*laws) for laws in zip(with_unit, without_unit, strict=True)]
 
-    def chosen_queries(
-        self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
-    ) -> np.ndarray:
+    def chosen_queries(self, anchors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return queries at which labels or evidence of the two models probably differ.
 
         None are returned if the mechanism adds noise to vote counts of more than two classes.
@@ -73,7 +72,7 @@ class LabellingPair:
         mechanism = self.with_unit.mechanism
         if mechanism.needs == "votes" and mechanism.classes > 2:
             return anchors[:0]
-        return between_roots(self, anchors, rng, lines)
+        return between_roots(self, anchors, rng)
 
     def laws(self, evidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability of each released label with the unit and without it, [m, C] each.
@@ -146,25 +145,22 @@ class NumberPair:
             events.append(AnswerEvent(beyond, alarm, hit))
         return events
 
-    def chosen_queries(
-        self, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
-    ) -> np.ndarray:
+    def chosen_queries(self, anchors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return queries [m, ...] float64, in order of falling difference of the two sums.
 
         They are at most ``MAX_ANCHORS`` anchors, and points that are drawn.
 
         Args:
             anchors: [n, ...] queries.
-            rng: draws the points.
-            lines: how many points lie on lines through two anchors, and how many are drawn from a
-                normal law of the anchors' size.
+            rng: draws the points. ``LINES`` of them lie on lines through two anchors, and as many
+                follow a normal law of the anchors' size.
         """
         anchor_rows = np.sort(rng.permutation(len(anchors))[:MAX_ANCHORS])
         anchors = np.asarray(anchors[anchor_rows], float)
-        begin = anchors[rng.integers(len(anchors), size=lines)]
-        end = anchors[rng.integers(len(anchors), size=lines)]
-        far_points = _draw_far_points(anchors, lines, rng)
-        between = on_line(begin, end, rng.uniform(-1.0, 2.0, lines))
+        begin = anchors[rng.integers(len(anchors), size=LINES)]
+        end = anchors[rng.integers(len(anchors), size=LINES)]
+        far_points = _draw_far_points(anchors, rng)
+        between = on_line(begin, end, rng.uniform(-1.0, 2.0, LINES))
         queries = np.concatenate([anchors, between, far_points])
         sums, other_sums = self.evidence(queries)
         largest_first = np.argsort(-np.abs(sums - other_sums), kind="stable")
@@ -186,9 +182,7 @@ def pair_of(with_unit: AnyLabelling, without_unit: AnyLabelling) -> AnyPair:
     return pair
 
 
-def between_roots(
-    pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator, lines: int = 64
-) -> np.ndarray:
+def between_roots(pair: LabellingPair, anchors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return queries on lines, near points at which labels or evidence change, [m, ...] float64.
 
     They lie between the points at which the two models change, and beside them; those on lines
@@ -198,14 +192,13 @@ def between_roots(
     Args:
         pair: the two models.
         anchors: [n, ...] queries at which the lines begin.
-        rng: draws the lines.
-        lines: how many lines end at another anchor, and how many at a random point of the anchors'
-            size.
+        rng: draws the lines, of which ``LINES`` end at another anchor, and as many at a random
+            point of the anchors' size.
     """
     anchors = np.asarray(anchors, dtype=np.float64)
-    begin = anchors[np.tile(rng.integers(len(anchors), size=lines), 2)]
-    far_points = _draw_far_points(anchors, lines, rng)
-    end = np.concatenate([anchors[rng.integers(len(anchors), size=lines)], far_points])
+    begin = anchors[np.tile(rng.integers(len(anchors), size=LINES), 2)]
+    far_points = _draw_far_points(anchors, rng)
+    end = np.concatenate([anchors[rng.integers(len(anchors), size=LINES)], far_points])
     sides = (pair.with_unit, pair.without_unit)
     read_labels: list[Read] = [side.model.predict for side in sides]
     read_both: list[Read] = [partial(_label_and_evidence, side) for side in sides]
@@ -214,13 +207,13 @@ def between_roots(
     )
 
 
-def _draw_far_points(anchors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return points of a normal law, [count, ...], whose deviation is the anchors' largest feature.
+def _draw_far_points(anchors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return points of a normal law, [LINES, ...], whose deviation is the anchors' largest feature.
 
     The deviation is at least 1.
     """
     size = max(float(np.abs(anchors).max()), 1.0)
-    return size * rng.normal(size=(count, *anchors.shape[1:]))
+    return size * rng.normal(size=(LINES, *anchors.shape[1:]))
 
 
 def _label_and_evidence(side: Labelling, queries: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,19 +41,6 @@ from agt_cli.runs.prepare import Prepared, RunSettings, write_trained
 from agt_cli.runs.queries import OpenedRun, TrainedRun
 
 TEST_BUDGET = Allowance(MAX_TOTAL_EPS / 2, 0.99, 0.5)  # of each test ledger
-
-
-class ReleasedAnswers(NamedTuple):
-    """The answers to queries that were released.
-
-    Attributes:
-        answers: [n] labels or numbers, which are private; where the ledger refused one, it is
-            ``unlabelled`` of the target.
-        refusal: the message of the refusal; empty: all were answered.
-    """
-
-    answers: np.ndarray
-    refusal: str
 
 
 class ReleaseSandbox:
@@ -112,63 +99,49 @@ class ReleaseSandbox:
         opened: OpenedRun,
         mechanism: Mechanism | LaplaceMean,
         queries: np.ndarray,
-        ledger: Ledger | None,
-    ) -> ReleasedAnswers:
-        """Release answers to queries as ``agt predict`` does, and read them from its files.
+        payer: LedgerPayer | NoPayer,
+    ) -> np.ndarray:
+        """Release answers to queries as ``agt predict`` does, and read them from its files, [n].
 
         Args:
             opened: the run.
             mechanism: the mechanism that draws the answers.
             queries: [n, ...] the queries.
-            ledger: the ledger that pays; None: none does, as for a guarantee that is not proved.
-        """
-        target = opened.dataset.target
-        unlabelled = np.full(len(queries), target.unlabelled)
-        names = np.array([f"q{row}" for row in range(len(queries))])
-        records = Records(queries, unlabelled, names, names, np.zeros(len(queries), dtype=bool))
-        with_queries = replace(opened, queries=records)
-        settings = {name: value for name, value in asdict(mechanism).items() if value is not None}
-        config = MechanismConfig(type(mechanism), settings, TotalConfig())
-        folder = self._next_folder("predict")
-        refused = ""
-        try:
-            self._release(with_queries, config, folder, ledger)
-        except CheckError as error:
-            refused = str(error)
-        labels = unlabelled.copy()
-        if (folder / "labels.csv").exists():
-            table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
-            rows = [int(name[1:]) for name in table["record_id"]]  # the names are q0, q1, ...
-            labels[rows] = target.labels_of(table["label"].tolist())
-        shutil.rmtree(folder)
-        return ReleasedAnswers(labels, refused)
-
-    def _release(
-        self, opened: OpenedRun, config: MechanismConfig, folder: Path, ledger: Ledger | None
-    ) -> None:
-        """Release answers to the queries of an opened run into a new run folder.
-
-        Args:
-            opened: the run, with the queries.
-            config: the settings of the mechanism that draws the answers.
-            folder: the new run folder.
-            ledger: the ledger that pays; None: none does.
+            payer: pays with a ledger whose budget covers all answers; or nobody pays, as for a
+                guarantee that is not proved.
 
         Raises:
-            CheckError: the ledger refused some of the answers; the others were written.
+            CheckError: the ledger refused some of the answers.
         """
+        target = opened.dataset.target
+        labels = np.full(len(queries), target.unlabelled)
+        names = np.array([f"q{row}" for row in range(len(queries))])
+        records = Records(queries, labels, names, names, np.zeros(len(queries), dtype=bool))
+        settings = {name: value for name, value in asdict(mechanism).items() if value is not None}
+        config = MechanismConfig(type(mechanism), settings, TotalConfig())
+        terms = ReleaseTerms(
+            conditions=opened.conditions,
+            accounting=self.accounting,
+            counting=self.counting,
+            payer=payer,
+        )
+        folder = self._next_folder("predict")
         with RunRecord(folder, "predict", self.config) as record:
-            trained = opened.trained.finished
-            payer: LedgerPayer | NoPayer = NoPayer()
-            if ledger is not None:
-                payer = LedgerPayer(ledger, people_of_run(trained), trained.digest)
-            terms = ReleaseTerms(
-                conditions=opened.conditions,
-                accounting=self.accounting,
-                counting=self.counting,
-                payer=payer,
-            )
-            release_file(PredictRequest(config, terms, payer, opened, record, SILENT, force=True))
+            asked = replace(opened, queries=records)
+            request = PredictRequest(config, terms, payer, asked, record, SILENT, force=True)
+            try:
+                release_file(request)
+            except CheckError as error:
+                raise CheckError(
+                    f"a test ledger refused some of {len(queries)} labels, although its budget "
+                    f"covers all of them. This is an error in agt: please report it ({error})"
+                ) from None
+        table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
+        rows = [int(name[1:]) for name in table["record_id"]]  # the names are q0, q1, ...
+        answers = labels.copy()
+        answers[rows] = target.labels_of(table["label"].tolist())
+        shutil.rmtree(folder)
+        return answers
 
     @contextmanager
     def ledger(self, opened: OpenedRun) -> Iterator[Ledger]:
@@ -199,22 +172,17 @@ class ReleaseSandbox:
             CheckError: a ledger whose budget covers all of its answers refused one.
         """
         if not payable:
-            return self.ask(opened, mechanism, queries, None).answers
+            return self.ask(opened, mechanism, queries, NoPayer())
+        trained = opened.trained.finished
+        people = people_of_run(trained)
         affordable = TEST_BUDGET.max_lot_size(Cost(), mechanism.guarantee, len(queries))
         per_ledger = max(1, affordable)
         parts = []
         for start in range(0, len(queries), per_ledger):
             chunk = queries[start : start + per_ledger]
             with self.ledger(opened) as ledger:
-                released = self.ask(opened, mechanism, chunk, ledger)
-            if released.refusal:
-                labels_paid = len(chunk)
-                raise CheckError(
-                    f"a test ledger refused some of {labels_paid} labels, although its budget "
-                    f"covers all of them. This is an error in agt: please report it "
-                    f"({released.refusal})"
-                )
-            parts.append(released.answers)
+                payer = LedgerPayer(ledger, people, trained.digest)
+                parts.append(self.ask(opened, mechanism, chunk, payer))
         return np.concatenate(parts)
 
     def _next_folder(self, name: str) -> Path:

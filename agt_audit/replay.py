@@ -45,7 +45,6 @@ from agt.mechanisms.objective import ObjectivePerturbation, ProblemConstants, bu
 from agt.mechanisms.output import Output
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.models.box import BoxModel
-from agt.models.linear import LinearModel
 from agt.models.model import Model
 from agt.numeric import (
     Draw,
@@ -621,23 +620,13 @@ class Replay(ReplaySettings, AuditKind):
             classes = opened.dataset.target.class_count
             mechanism = given.mechanism().mechanism(classes, len(opened.queries))
             if mechanism.output is Output.WEIGHTS:
-                model = _trained_head(cast(WeightsMechanism, mechanism), model)
+                head = cast(WeightsMechanism, mechanism).releasable_head(model)
+                # a model without such weights (votes) has a head that is not trained yet
+                model = head if head is model else head.retrained(head.problem.dataset.train)
         queries = opened.queries.features[: self.queries]
         release = ReplayedRelease(model, queries, mechanism, given.release_terms(opened))
         findings = list(release.findings(self.neighbours, np.random.default_rng(given.seed)))
         return Audited.of(opened.trained.finished, findings, NOTES)
-
-
-def _trained_head(mechanism: WeightsMechanism, model: Model) -> LinearModel:
-    """Return the head whose weights a mechanism releases.
-
-    It is the model itself; or, if the model has no such weights (as votes have none), a head that
-    is trained here on the model's records.
-    """
-    head = mechanism.releasable_head(model)
-    if head is model:
-        return head
-    return head.retrained(head.problem.dataset.train)
 
 
 NOTES = (

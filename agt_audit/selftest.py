@@ -220,7 +220,7 @@ def jump_of_the_evidence(seed: int) -> Finding:
     """
     mechanism = SmoothCauchy(eps=1.0)
     pair = NeighbourPair(Side(1, 50), Side(1, 0))
-    return table_finding(mechanism, exact_loss(mechanism, pair), str(pair), pair.datasets_note)
+    return table_finding(mechanism, exact_loss(mechanism, pair), str(pair))
 
 
 def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95) -> Finding:
@@ -415,20 +415,18 @@ def audit_drawn_sums(
     seed: int,
     mechanism: Any = NUMBERS,
     changed: int = 1,
-    touches: int = 1,
     trials: int = 1000,
 ) -> Finding:
-    """Audit draws of a synthetic sum of two members, on two neighbouring datasets.
+    """Audit draws of a synthetic sum of two members, with noise for one changed member.
 
     Args:
         seed: of the draws.
         mechanism: releases the sums.
-        changed: how many members' answers differ, by the whole range.
-        touches: for how many changed members the noise is scaled; fewer than ``changed`` is a
-            violation.
+        changed: how many members' answers differ between the two neighbouring datasets, by the
+            whole range; 2 is a violation.
         trials: how many draws choose the event, and how many are counted.
     """
-    pair = SumPair(0, changed * LATTICE_STEPS, 2, touches)
+    pair = SumPair(0, changed * LATTICE_STEPS, members=2, touches=1)
     return drawn_finding(mechanism, pair, seeded_plan(seed, trials))
 
 
@@ -465,26 +463,18 @@ def audit_flawed_intervals(seed: int, kind: type[NumberVotesModel], **settings: 
     return first_violated(counts.findings("private numbers", len(queries)))
 
 
-def replay_numbers(
-    seed: int,
-    kind: type[NumberVotesModel],
-    count: int = 20,
-    labels: tuple[float, float] = NUMBER_RANGE,
-    **settings: Any,
-) -> Finding:
+def replay_numbers(seed: int, kind: type[NumberVotesModel], **settings: Any) -> Finding:
     """Replay releases of a small model of numbers on four neighbours, all with a flaw.
 
     Args:
         seed: of the records and of all random choices.
         kind: the class of models with the flaw.
-        count: how many training records.
-        labels: the labels, which records have in turn.
-        settings: further arguments of ``agt.fit``.
+        settings: further arguments of ``train_numbers``.
 
     Returns:
         The first violated finding.
     """
-    model = train_numbers(seed, count, labels, **settings)
+    model = train_numbers(seed, **settings)
     queries = model.problem.dataset.train.features
     rng = np.random.default_rng(seed)
     release = ReplayedRelease(cast(Model, make_flawed(kind, model)), queries, NUMBERS)

@@ -292,7 +292,11 @@ def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]
         "seed": config.seed,
         "model": repr(half.settings.model),
     }
-    about |= _layers(half)
+    if half.settings.certificate.draws_start:
+        # layers may be the user's code; linear heads draw no initial parameters
+        shape = half.dataset.train.features.shape[1:]
+        layers = half.settings.model.build(shape, half.classes, half.settings.training)
+        about["layers"] = str(layers)
     for name in ("training", "relation", "certificate", "ensemble", "noise"):
         value = getattr(half.settings, name)
         about[name] = None if value is None else plain_of(value)
@@ -300,17 +304,6 @@ def _about(half: Problem, pool: Pool, config: ShadowConfig) -> dict[str, object]
     # of agt and of this package, whose code deals the halves
     about[CODE] = code_digest([__name__])
     return about
-
-
-def _layers(half: Problem) -> dict[str, object]:
-    """Return a description of the head's layers, which may be the user's code, for ``_about``.
-
-    It is empty if training draws no initial parameters, as linear heads do not.
-    """
-    if not half.settings.certificate.draws_start:
-        return {}
-    shape = half.dataset.train.features.shape[1:]
-    return {"layers": str(half.settings.model.build(shape, half.classes, half.settings.training))}
 
 
 def _train_missing(

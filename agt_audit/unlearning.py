@@ -7,11 +7,10 @@ agt_audit/unlearning_claims.py.
 """
 
 import shutil
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -23,6 +22,7 @@ from agt.models.fitting import fit, load
 from agt.models.model import Model
 from agt.numeric import SystemRandomness, noisy
 from agt.settings import schema
+from agt.store.folder import NewFolder
 from agt.unlearning.promise import MethodName, Promise
 from agt.unlearning.sentences import Remark
 from agt_audit.forget_sets import ForgetSets, RemovedRows
@@ -52,33 +52,18 @@ from agt_cli.unlearn.methods import METHODS, choose_method, from_the_start
 from agt_cli.unlearn.rehearsal import copy_run
 
 
-@dataclass(frozen=True)
-class _Files:
-    """A folder in memory, to which a model can be saved (``Model.save``).
+def saved_bytes(model: Model, scratch: Path) -> np.ndarray:
+    """Return the bytes of all files of a saved model, [d] uint8, in order of their paths.
 
-    Attributes:
-        files: path -> content of every file; all parts of one store share this dictionary.
-        folder: the prefix of this part's paths, with a slash at its end; "" for the whole store.
+    Args:
+        model: the model.
+        scratch: a folder in which the files lie meanwhile.
     """
-
-    files: dict[str, bytes]
-    folder: str = ""
-
-    def write(self, name: str, content: bytes) -> None:
-        """Add a file to this folder, or replace it."""
-        self.files[self.folder + name] = content
-
-    def part(self, name: str) -> "_Files":
-        """Return a folder within this one; its files are stored in the same dictionary."""
-        return _Files(self.files, f"{self.folder}{name}/")
-
-
-def saved_bytes(model: Model) -> np.ndarray:
-    """Return the bytes of all files of a saved model, [d] uint8, in order of their paths."""
-    store = _Files({})
-    model.save(store)
-    contents = [content for _, content in sorted(store.files.items())]
-    return np.frombuffer(b"".join(contents), dtype=np.uint8)
+    with TemporaryDirectory(dir=scratch) as folder:
+        model.save(NewFolder(Path(folder), "train"))
+        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        content = b"".join(path.read_bytes() for path in files)
+    return np.frombuffer(content, dtype=np.uint8)
 
 
 NOTES = (
@@ -104,8 +89,8 @@ class Unlearning(UnlearningSettings, AuditKind):
             before it removes records.
     """
 
-    question: ClassVar[str] = "the erased records had been used in training"
-    while_waiting: ClassVar[bool] = True
+    question = "the erased records had been used in training"
+    while_waiting = True
 
     def check(self, given: AuditInputs) -> None:
         """Check that a run is given and can be opened.
@@ -360,7 +345,7 @@ class MethodUnderTest:
             return ModelState(model.predict(self._queries(rows)), visible=model)
         weights = model.removable_weights
         if weights is None:
-            return ModelState(saved_bytes(model), visible=model)
+            return ModelState(saved_bytes(model, self.copy.parent), visible=model)
         own_method = self.opened.trained.settings.certificate.own_erasure
         distance = weights.distance if self.method == own_method else None
         if not weights.sigma:

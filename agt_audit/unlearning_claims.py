@@ -82,14 +82,6 @@ class ModelState:
             return None
         return self.noisy_values - self.values
 
-    @property
-    def standard_noise(self) -> np.ndarray | None:
-        """[d] this noise divided by ``sigma``; None: no noise, or none of a claimed size."""
-        noise = self.released_noise
-        if noise is None or self.sigma is None:
-            return None
-        return noise / self.sigma
-
 
 Unlearn = Callable[[RemovedRows], ModelState]
 """Rows to erase -> the model's state after they are erased."""
@@ -313,11 +305,10 @@ def _test_equality(subject: str, pairs: Sequence[AttackedSides], promise: Promis
     for pair in pairs:
         differ, compared = _count_differences(pair.unlearned, pair.retrained)
         total += compared
-        differing = None
         words = "not tested, because no query was answered"
         if compared:
-            differing = float(differ)
             words = _comparison_sentence(differ, compared)
+        differing = float(differ) if compared else None
         trials.append(Trial.of(pair, "equal", differing, differ > 0, words))
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
@@ -535,7 +526,11 @@ def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float)
     """
     # by identity: the trained model's state is one object in all pairs, and must be counted once
     states = {id(state): state for pair in pairs for state in (*pair.before, pair.unlearned)}
-    noises = [noise for state in states.values() if (noise := state.standard_noise) is not None]
+    noises = [
+        state.released_noise / state.sigma
+        for state in states.values()
+        if state.released_noise is not None and state.sigma is not None
+    ]
     if len(noises) < 2:
         return None
     confidence_of_each = (1 + confidence) / 2  # of each of the two tests

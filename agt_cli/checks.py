@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.store.folder import Folder
-from agt.targets import OWN_SETTINGS
-from agt_cli.configuration import read_digest_setting
 from agt_cli.ledger_files import NO_LEDGER, VARIABLE, nothing_to_pay, require_ledger
 from agt_cli.places import (
-    EMBEDDINGS,
-    STANDARD_INPUT,
-    TABLE,
     check_ledger_of_environment,
     check_requested,
     check_run,
     check_verified_path,
 )
-from agt_cli.report.finished import Run, has_pending_commit
+from agt_cli.report.finished import Run
 from agt_cli.report.found import resolve_latest
-from agt_cli.report.opening import check_edits
 
 TRUST_SETTING = "trust"
 
@@ -86,7 +79,9 @@ def check_named_ledger(name: object) -> None:
 
 
 def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
-    """Return the named run; raise ConfigError if it does not exist, or the command cannot use it.
+    """Return the named run; raise ConfigError if it, or a file that is named with it, is not there.
+
+    What its files contain is checked by the command that opens it.
 
     Args:
         command: the name of the command.
@@ -98,20 +93,11 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
         return None
     texts = {key: value for key, value in config.items() if isinstance(value, str)}
     check_run(command, Path(named), texts)
-    check_digest(Path(named), read_digest_setting(config, "digest"))
-    if command != "audit" and texts.get("inputs", STANDARD_INPUT) != STANDARD_INPUT:
-        check_queries(Path(texts["inputs"]), Run.at(Path(named)))
-    run = Run.at(Path(named))
-    if command == "unlearn":
-        check_erasure(config, run)
+    if command == "unlearn" and config.get("ids") is None:
+        check_requested(Path(named))
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-    if command in ("certify", "plan", "predict"):
-        # Imported only for runs that answer, because it loads pydantic.
-        from agt_cli import recorded_facts
-
-        recorded_facts.check_answers(command, config, run)
-    return run
+    return Run.at(Path(named))
 
 
 def check_mechanism_is_named(config: Mapping[str, Any], overrides: Sequence[str]) -> None:
@@ -138,72 +124,6 @@ def check_mechanism_is_named(config: Mapping[str, Any], overrides: Sequence[str]
             "mechanism=randomized_response for labels, which share total.eps (of any model). "
             "docs/choosing.md has the others"
         )
-
-
-def check_erasure(config: Mapping[str, Any], run: Run) -> None:
-    """Raise ConfigError if records cannot be erased from a run in the way that was asked for.
-
-    Args:
-        config: the settings of ``agt unlearn``.
-        run: the training run. Its files are read without comparing their hashes.
-    """
-    if config.get("ids") is None:
-        check_requested(run.folder)
-    # Imported only for erasures, because it loads pydantic.
-    from agt.certificates.settings import CERTIFICATES, read_certificate
-    from agt.settings import validate
-    from agt.training.settings import EnsembleConfig
-    from agt_cli.command_settings.unlearn import check_method
-    from agt_cli.table_columns import check_columns_of_ids
-
-    recorded = run.config
-    try:
-        certificate = read_certificate(recorded.get("certificate"), CERTIFICATES)
-        ensemble = validate(EnsembleConfig, recorded.get("ensemble", {}), "ensemble")
-    except ConfigError:
-        return  # whoever opens the run says what is wrong with the file
-    if config["method"] != "auto":
-        check_method(config["method"], certificate, ensemble)
-    check_edits(run, "agt unlearn")
-    dataset = recorded.get("dataset")
-    if isinstance(config["ids"], str) and isinstance(dataset, Mapping):
-        check_columns_of_ids(Path(config["ids"]), dataset)
-
-
-def check_digest(folder: Path, digest: str | None) -> None:
-    """Raise ConfigError if a run has another digest than the one that was given.
-
-    Args:
-        folder: of the run. While an erasure replaces its files, nothing is checked.
-        digest: the digest that the run must have; None: any.
-    """
-    if digest is not None and not has_pending_commit(folder):
-        Folder.open(folder, "train", digest, "run", verify=False)  # called because it raises
-
-
-def check_queries(path: Path, run: Run) -> None:
-    """Raise DataError if a file of queries lacks columns or arrays that the training data have.
-
-    Args:
-        path: the file. If it is not there, the command looks for it elsewhere.
-        run: the training run. Its files are read without comparing their hashes.
-    """
-    node = run.config.get("dataset")
-    if not isinstance(node, Mapping) or not path.is_file():
-        return
-    target = str(node.get("_target_"))
-    if target not in OWN_SETTINGS:
-        return
-    # Imported only for queries in a file, because it loads pydantic and the settings of data.
-    from agt_cli.table_columns import check_columns_of_queries, check_vectors
-    from agt_cli.training_checks import read_own_part
-
-    if target == TABLE:
-        check_columns_of_queries(path, read_own_part(node, "dataset"))
-    elif target == EMBEDDINGS:
-        check_vectors(path, str(node.get("x", "x")), "dataset.x")
-    else:
-        check_vectors(path, "x", "inputs")
 
 
 def check_not_empty(config: Mapping[str, Any]) -> None:

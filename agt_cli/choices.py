@@ -52,11 +52,10 @@ from agt.models.votes_recipe import (
 from agt.relations import RELATIONS
 from agt.settings import RECIPE as STRENGTH_BY_RECIPE, ChosenFrom, PublicRows
 from agt.store.atomic import write_atomic
-from agt.targets import is_own_code
+from agt.targets import TABLE, is_own_code
 from agt_cli.command_settings.tune import CONFIGURATION_PARTS
 from agt_cli.composing import compose_command
 from agt_cli.configuration import chosen_options
-from agt_cli.places import TABLE
 from agt_cli.renamed import with_new_name
 from agt_cli.report.record import to_yaml
 

@@ -143,7 +143,7 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
             typed = _checked_settings(name, rest)
             settings = with_old_names(name, typed)
             if by_person:
-                check_given_once(name, rest)
+                check_given_once(name, typed)
             rest = settings
             from agt_cli import configuration
 

@@ -229,6 +229,8 @@ def _explain_broken_file(error: BaseException) -> str | None:
         file = error.problem_mark.name
         line = error.problem_mark.line + 1
         problem = error.problem or error.context
+        if "duplicate key" in str(problem):
+            return config_files.repeated_key(Path(file))
         if error.context_mark:
             first_line = error.context_mark.line + 1
             context = error.context
@@ -505,8 +507,6 @@ def _explain_missing_option(error: Any) -> str:
         )
     if message := _explain_path_for_name(group, option):
         return message
-    if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
-        return instead
     known = nearest(option, error.options or config_files.options_of_group(group))
     # The option may have been chosen by dataset=NAME, with a dataset file of the user's own.
     if group == "training":

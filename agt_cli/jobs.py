@@ -90,8 +90,8 @@ def run_job(
 ) -> dict[str, Any]:
     """Check the settings of a command, run it, and return the object that --json prints.
 
-    If the settings of a single run are wrong, no folder is made. A job of a sweep leaves a record
-    in any case, which says why it failed.
+    If the settings of a single run are wrong, or do not suit the data or the run that they name, no
+    folder is left. A job of a sweep leaves a record in any case, which says why it failed.
 
     Args:
         command: the name of the command.
@@ -190,7 +190,11 @@ def _run_recorded(
             result = task.run(configured, record, console)
         except AgtError as error:
             # A refused request changed nothing, so its folder would only look like a damaged one.
-            if command == "unlearn" and not sweep and error.exit_code != AgtError.exit_code:
+            if command == "unlearn":
+                is_refused = error.exit_code != AgtError.exit_code
+            else:
+                is_refused = error.exit_code == ConfigError.exit_code and not record.has_results
+            if is_refused and not sweep and resumed is None:
                 record.discard()
             raise
     return record, result

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from agt.errors import ConfigError
+from agt.targets import TABLE
 from agt_cli import config_files
 from agt_cli.own_network import OwnNetwork, is_code
 from agt_cli.process import typed_words
@@ -14,8 +15,9 @@ NETWORK_CERTIFICATE = "box"
 """The default certificate of a network (``agt.models.kinds.default_certificate``)."""
 REQUIRED_TRAINING_SETTINGS = ("epochs", "lr", "clip")
 """Training settings without a default (``missing_training_settings`` of that certificate)."""
-SEQUENTIAL = (
-    "A network of your own must be an nn.Sequential of layers that have a rule (docs/extending.md)"
+ONLY_LAYERS = (
+    "A network of your own may only apply layers that have a rule, one after the other, so without "
+    "dropout, batch normalisation or a softmax at the end (docs/from_python.md)"
 )
 FORM: Final = {
     "epochs": "training.epochs=4",
@@ -24,6 +26,13 @@ FORM: Final = {
 }
 """A training setting without a default -> how it is typed, with the number of the documentation."""
 SHORT_GRID = "kgrid.max=5"
+NO_BINS = "dataset.bins=0"
+DEFAULT_BINS = 20
+"""The value of ``dataset.bins`` in conf/dataset/table.yaml."""
+NO_BINS_MEANING = (
+    f"{NO_BINS} makes each number of the table one feature (docs/from_python.md); by default it is "
+    f"coded in {DEFAULT_BINS}"
+)
 FORM_MEANING = (
     "(the numbers show the form and are no recommendation: choose yours on public data, and then "
     "add training.chosen_on=public, which also declares that the network's initial parameters are "
@@ -66,6 +75,24 @@ def missing_settings(config: Mapping[str, Any]) -> list[str]:
         if training.get(name) == RECIPE or name == "clip":
             words.append(FORM[name])
     return words
+
+
+def proposed_bins(config: Mapping[str, Any], typed: Sequence[str]) -> list[str]:
+    """Return the word that makes each number of a table one feature, as networks mostly need it.
+
+    Args:
+        config: a training configuration as plain containers.
+        typed: the words of the command line.
+
+    Returns:
+        The word as a list; an empty list if the data are no table, the bins were typed, or there
+        are none.
+    """
+    dataset = config.get("dataset")
+    if not isinstance(dataset, Mapping) or dataset.get("_target_") != TABLE:
+        return []
+    is_typed = any(_key(word) == _key(NO_BINS) for word in typed)
+    return [NO_BINS] if dataset.get("bins") and not is_typed else []
 
 
 def complete_line(
@@ -141,7 +168,9 @@ def linear_line(typed: Sequence[str]) -> str:
     )
 
 
-def check_network(config: Mapping[str, Any], other_problem: str) -> None:
+def check_network(
+    config: Mapping[str, Any], other_problem: str, bins: Sequence[str] | None = None
+) -> None:
     """Raise ConfigError if a network lacks settings, or its function is not where it is named.
 
     The message names everything that is missing, and the command line to type.
@@ -149,6 +178,8 @@ def check_network(config: Mapping[str, Any], other_problem: str) -> None:
     Args:
         config: a training configuration as plain containers; values may be missing (???).
         other_problem: what else is wrong with the network, as a clause; empty: nothing.
+        bins: what ``proposed_bins`` returns, if the network needs it; None: its number of inputs is
+            not known, so it is proposed.
     """
     model = config.get("model")
     if not isinstance(model, Mapping):
@@ -158,13 +189,17 @@ def check_network(config: Mapping[str, Any], other_problem: str) -> None:
     words = missing_settings(config)
     if not words and not sentences:
         return
+    if words:
+        words += proposed_bins(config, typed_words()) if bins is None else bins
     named = f"model.hidden={list(model['hidden'])}" if model.get("hidden") else "model"
     if own_network is not None:
         named = f"model._target_={own_network.typed}"
     if words:
         sentences.append(NO_DEFAULTS)
-    if words and own_network is not None:
-        sentences.append(SEQUENTIAL)
+    if words and own_network is not None and bins is None:  # the layers were not judged
+        sentences.append(ONLY_LAYERS)
+    if NO_BINS in words:
+        sentences.append(NO_BINS_MEANING)
     if other_problem:
         sentences.append(f"Also, {other_problem}")
     text = ". ".join(sentences)
@@ -190,15 +225,34 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
     form = ("training=generic", *FORM.values())
     # Another certificate that was typed cannot work, so it is replaced.
     needed = ["certificate=box", *(word for word in form if _key(word) not in typed_keys)]
+    needed += proposed_bins(_data_of(other_words), other_words)
     sentences = [
         "A function of your own is named by model=custom and model._target_",
         *own_network.problems(),
         NO_DEFAULTS,
-        SEQUENTIAL,
+        ONLY_LAYERS,
     ]
+    if NO_BINS in needed:
+        sentences.append(NO_BINS_MEANING)
     text = ". ".join(sentences)
     line = complete_line(("train", *other_words), needed, own_network)
     raise ConfigError(f"{word}: {text}. Type: {line} {FORM_MEANING}")
+
+
+def _data_of(typed: Sequence[str]) -> Mapping[str, Any]:
+    """Return the configuration of the data that a command line names; empty: it names none.
+
+    Args:
+        typed: the settings of the command line. Those about other parts are left out.
+    """
+    # Imported only for messages.
+    from agt_cli.composing import compose_command
+
+    words = [word for word in typed if _key(word).partition(".")[0] in ("dataset", "data_dir")]
+    try:
+        return compose_command("train", words, complete=False)
+    except ConfigError:  # it is reported when the corrected line is typed
+        return {}
 
 
 def error_message(check: Callable[[], object]) -> str:

@@ -1,23 +1,25 @@
 """What is wrong with the name of a network's function, by its file's text: nothing is imported.
 
-A network of the user's own is named by ``model._target_=MODULE.FUNCTION``. Importing its module
+A network of the user's own is named by ``model._target_=MODULE.FUNCTION``, where FUNCTION is a
+function that returns the network, or its class. Importing its module
 loads PyTorch, which takes seconds, and runs the module. So everything that the name and the text of
 the module tell is said before.
 """
 
 import ast
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeGuard
 
 from agt.errors import nearest
-from agt.models.forward_code import layers_applied
 
 FUNCTION = "FUNCTION"
 """What is written for the function's name where the name is not known."""
@@ -105,7 +107,11 @@ class OwnNetwork:
         close = get_close_matches(self.function, functions, n=1)
         if close:
             return close[0]
-        return functions[0] if len(functions) == 1 else FUNCTION
+        no_classes = [
+            name for name in functions if isinstance(self._definitions[name], ast.FunctionDef)
+        ]
+        only = no_classes or functions
+        return only[0] if len(only) == 1 else FUNCTION
 
     @cached_property
     def search_folder(self) -> str:
@@ -180,11 +186,11 @@ class OwnNetwork:
 
     @property
     def _functions(self) -> list[str]:
-        """The names of the functions that the module itself defines."""
+        """The names of the functions, and classes of networks, that the module itself defines."""
         return [
             name
             for name, statement in self._definitions.items()
-            if isinstance(statement, ast.FunctionDef) and not name.startswith("_")
+            if not name.startswith("_") and _called_function(statement) is not None
         ]
 
     @property
@@ -200,9 +206,14 @@ class OwnNetwork:
         statement = self._statement
         if statement is None:
             return _may_define_more(self._tree)
-        if isinstance(statement, ast.Assign):
-            return not _makes_sequential(statement.value)
-        return not (isinstance(statement, ast.ClassDef) and _has_forward(statement))
+        return not self._is_network(statement)
+
+    def _is_network(self, statement: ast.stmt) -> TypeGuard[ast.Assign]:
+        """Return whether a statement of the module assigns a network, not a function of one."""
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            return False
+        maker = ast.unparse(statement.value.func)
+        return maker.endswith("Sequential") or maker in self._functions
 
     @property
     def _function_to_add(self) -> str:
@@ -212,10 +223,10 @@ class OwnNetwork:
     @property
     def missing_arguments(self) -> list[str]:
         """The function's arguments that have no default and are not given."""
-        statement = self._definitions.get(self._function_to_name)
-        if not isinstance(statement, ast.FunctionDef):
+        function = _called_function(self._definitions.get(self._function_to_name))
+        if function is None:
             return []
-        arguments = statement.args
+        arguments = function.args
         positional = [*arguments.posonlyargs, *arguments.args]
         required = positional[: len(positional) - len(arguments.defaults)]
         required += [
@@ -234,10 +245,10 @@ class OwnNetwork:
     @property
     def _named_arguments(self) -> list[str] | None:
         """The arguments that the function takes by name; None: any, or it is not known."""
-        statement = self._statement
-        if not isinstance(statement, ast.FunctionDef) or statement.args.kwarg is not None:
+        function = _called_function(self._statement)
+        if function is None or function.args.kwarg is not None:
             return None
-        return [argument.arg for argument in (*statement.args.args, *statement.args.kwonlyargs)]
+        return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each problem with the name, the module or the function."""
@@ -282,33 +293,15 @@ class OwnNetwork:
         elif statement is None and not self._may_be_defined:
             hint = nearest(self.function, self._functions)
             yield f"{self.file} does not define {self.function}{hint}"
-        elif isinstance(statement, ast.Assign) and not self._may_be_defined:
+        elif statement is not None and self._is_network(statement):
             code = ast.unparse(statement.value)
             if len(code) > _SHOWN_LENGTH:
                 code = "nn.Sequential(LAYERS)"
             yield (
                 f"{self.function} is a network, but agt needs a function that makes one, because "
-                f"it seeds the initial parameters{self._line_to_add(code)}"
+                f"it seeds the initial parameters: add to {self.file} the line  "
+                f"def {self._function_to_add}(): return {code}"
             )
-        elif isinstance(statement, ast.ClassDef) and not self._may_be_defined:
-            layers = _layers_of(statement)
-            applied = _layers_of_forward(statement, layers)
-            code = "nn.Sequential(LAYERS)"
-            before = ""
-            if len(layers) == 1 and layers[0].startswith("*"):
-                code = f"{self.function}().{layers[0].removeprefix('*net.')}"
-            elif layers:
-                code = f"nn.Sequential({', '.join(applied or layers)})"
-                before = f"net = {self.function}(); "
-            yield (
-                f"{self.function} has its own forward(), but agt needs an nn.Sequential, because "
-                f"it computes bounds layer by layer{self._line_to_add(code, before)}"
-            )
-            if before and not applied:
-                yield (
-                    "Give the layers in the order in which forward() applies them, and what it "
-                    "calls between them as layers (nn.ReLU() for torch.relu)"
-                )
         unknown = ", ".join(self.unknown_arguments)
         if unknown and SETTING_OF_OWN_MODELS in self.unknown_arguments:
             yield (
@@ -321,16 +314,6 @@ class OwnNetwork:
         if self.missing_arguments:
             arguments = " and ".join(self.missing_arguments)
             yield f"{self._function_to_name}() needs a value for {arguments}"
-
-    def _line_to_add(self, code: str, before: str = "") -> str:
-        """Return the end of a sentence, with the line to add to the module.
-
-        Args:
-            code: the expression that makes the network.
-            before: a statement before it, which ends in a semicolon and a blank; empty: none.
-        """
-        line = f"def {self._function_to_add}(): {before}return {code}"
-        return f": add to {self.file} the line  {line}"
 
 
 def is_code(value: str) -> bool:
@@ -381,48 +364,24 @@ def _may_define_more(tree: ast.Module) -> bool:
     )
 
 
-def _has_forward(statement: ast.ClassDef) -> bool:
-    """Return whether a class defines how it is applied to records, as modules do."""
-    return any(
-        isinstance(method, ast.FunctionDef) and method.name == "forward"
-        for method in statement.body
-    )
-
-
-def _layers_of(statement: ast.ClassDef) -> list[str]:
-    """Return the layers that a class assigns to attributes, as arguments of ``nn.Sequential``.
-
-    For example ``["*net.body", "net.head"]`` for ``self.body = nn.Sequential(...)`` and
-    ``self.head = nn.Linear(12, 3)``.
-    """
-    layers = []
-    for assignment in ast.walk(statement):
-        if not isinstance(assignment, ast.Assign) or not isinstance(assignment.value, ast.Call):
-            continue
-        attribute = ast.unparse(assignment.targets[0])
-        maker = ast.unparse(assignment.value.func)
-        if attribute.startswith("self.") and maker.startswith(("nn.", "torch.nn.")):
-            star = "*" if _makes_sequential(assignment.value) else ""
-            layers.append(f"{star}net.{attribute.removeprefix('self.')}")
-    return layers
-
-
-def _layers_of_forward(statement: ast.ClassDef, layers: Sequence[str]) -> list[str]:
-    """Return the layers that ``forward`` of a class applies, as arguments of ``nn.Sequential``.
-
-    It is empty if its code does something else as well.
+def _called_function(statement: ast.stmt | None) -> ast.FunctionDef | None:
+    """Return a function, or what is called to make an object of a class of networks.
 
     Args:
-        statement: the class.
-        layers: what ``_layers_of`` returns.
+        statement: the statement that defines a function or a class; None: there is none.
+
+    Returns:
+        The function; for a class with the method ``forward``, its ``__init__`` without ``self``.
+        None: it is something else, or the class inherits one of the two.
     """
-    sequentials = [layer.removeprefix("*net.") for layer in layers if layer.startswith("*")]
-    for method in statement.body:
-        if isinstance(method, ast.FunctionDef) and method.name == "forward":
-            return layers_applied(method, sequentials) or []
-    return []
-
-
-def _makes_sequential(value: ast.expr) -> bool:
-    """Return whether an expression makes an ``nn.Sequential``."""
-    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("Sequential")
+    if isinstance(statement, ast.FunctionDef):
+        return statement
+    if not isinstance(statement, ast.ClassDef):
+        return None
+    methods = {each.name: each for each in statement.body if isinstance(each, ast.FunctionDef)}
+    if "forward" not in methods or "__init__" not in methods:
+        return None
+    method = deepcopy(methods["__init__"])
+    positional = method.args.posonlyargs or method.args.args
+    del positional[:1]  # self
+    return method

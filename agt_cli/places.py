@@ -28,8 +28,6 @@ STANDARD_INPUT = "-"
 """``inputs`` and ``ids`` that come on standard input."""
 COMMANDS_WITH_LEDGER = ("predict", "measure", "ledger")
 """Commands that open the ledger that is named, whatever else was typed."""
-TABLE = "agt.data.table.Table"
-EMBEDDINGS = "agt.data.embeddings.Embeddings"
 TABLES_OF_IDS = (".csv", ".tsv", ".parquet", ".npz", ".gz")
 """Endings of files of ids that are tables; others have one id on each line."""
 _FIRST_BYTES = 4096

@@ -3,26 +3,21 @@
 Whoever reads the table compares them again. Nothing here loads NumPy or PyArrow.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from agt.data.file_settings import EmbeddingsSettings, LabelledFileSettings, TableSettings
 from agt.data.header import (
     SEPARATORS,
     cells_of_line,
-    check_separator,
     names_in_line,
-    no_queries,
     no_rows,
     no_such_column,
     numbered_columns,
     read_first_lines,
 )
-from agt.data.suffixes import check_not_empty
 from agt.errors import ConfigError, DataError
 from agt.store.locations import possible_paths
-from agt_cli.command_settings.unlearn import no_column_of_ids
 
 USED = ("label", "id")
 """Settings that name a column which is no feature."""
@@ -59,42 +54,6 @@ def check_columns_of_embeddings(settings: EmbeddingsSettings) -> None:
         settings.path,
     )
     check_vectors(path, settings.x, "dataset.x", _columns_of_rows(settings))
-
-
-def check_columns_of_queries(path: Path, settings: TableSettings) -> None:
-    """Raise DataError if a file of queries has another separator than the table, or lacks features.
-
-    Args:
-        path: the file of queries.
-        settings: of the table that was trained on.
-    """
-    lines = read_first_lines(path, settings.csv.encoding)
-    if lines is None:
-        return
-    check_separator(path, lines[0], settings.csv.separator)
-    if settings.csv.header:
-        names = names_in_line(lines[0], settings.csv.separator)
-        _check_names(path, _features(settings), names, settings.csv.separator)
-        if names and _has_one_line(path, *lines):
-            raise no_queries(path)
-
-
-def check_columns_of_ids(path: Path, dataset: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a csv of ids to erase has no column of ids, as its first line shows.
-
-    Args:
-        path: the file.
-        dataset: the configuration of the data that a run was trained on.
-    """
-    lines = None
-    if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
-        lines = read_first_lines(path, "utf-8")
-    if lines is None:
-        return
-    check_not_empty(path)
-    known = {dataset.get("unit"), dataset.get("id")}
-    if not any(known & {*cells_of_line(lines[0], mark)} for mark in SEPARATORS):
-        raise no_column_of_ids(path)
 
 
 def check_vectors(

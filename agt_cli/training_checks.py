@@ -5,6 +5,9 @@ takes longer than the check. If an earlier part is wrong, they are not imported 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,11 +23,22 @@ from agt.settings import (
     build,
     validate,
 )
-from agt.targets import OWN_SETTINGS, own_settings, targets_of, trusting
+from agt.targets import OWN_SETTINGS, TABLE, own_settings, targets_of, trusting
 from agt.training.settings import EnsembleConfig, read_noise_config
 from agt_cli.configuration import check_keys, chosen_options
-from agt_cli.networks import check_network, error_message, missing_settings
-from agt_cli.places import TABLE, check_public_rows, check_table_of_dataset
+from agt_cli.networks import (
+    DEFAULT_BINS,
+    NO_BINS,
+    NO_BINS_MEANING,
+    check_network,
+    complete_line,
+    error_message,
+    missing_settings,
+    proposed_bins,
+)
+from agt_cli.own_network import OwnNetwork
+from agt_cli.places import check_public_rows, check_table_of_dataset
+from agt_cli.process import typed_words
 from agt_cli.report.finished import Run
 from agt_cli.report.unfinished import check_not_finished, check_resumed_folder
 
@@ -95,37 +109,96 @@ def check_training(config: Mapping[str, Any]) -> None:
             if run.command == "train":
                 check_not_finished(run)
         return
-    other_problem = ""
-    if missing_settings(config):
-        other_problem = error_message(lambda: read_own_part(config.get("model"), "model"))
-    check_network(config, other_problem)
+    check_network_settings(config)
     dataset = check_parts(config)
     check_table_of_dataset(config.get("dataset"))
     check_columns(dataset)
     check_own_network(config)
 
 
+def check_network_settings(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a network lacks settings; the message says what else is wrong with it.
+
+    The layers of a network of the user's own are judged if Python finds its function.
+    """
+    if not missing_settings(config):
+        check_network(config, "")
+        return
+    other_problem = error_message(lambda: read_own_part(config.get("model"), "model"))
+    bins = None
+    model = config.get("model")
+    if own_settings(model) is None and isinstance(model, Mapping) and "_target_" in model:
+        is_found = not any(OwnNetwork.of_model(model).problems())
+        if is_found and not error_message(lambda: read_own_part(config.get("dataset"), "dataset")):
+            # The settings of the line that is proposed.
+            form = {"loss": "cross_entropy", "epochs": 1, "lr": 1.0, "clip": 1.0}
+            other_problem, needs_no_bins = _judge_own_network(config, form)
+            bins = [NO_BINS] if needs_no_bins else []
+    check_network(config, other_problem, bins)
+
+
 def check_own_network(config: Mapping[str, Any]) -> None:
     """Raise ConfigError if a network of the user's own has layers that cannot be trained.
-
-    Of a table, which settings describe, the number of features is known before it is read.
 
     Args:
         config: a training configuration whose other settings were checked.
     """
-    network = _own_head(config.get("model"))
-    if network is None or not hasattr(network, "check"):
-        return
-    shape = None
-    classes = None
-    dataset = config.get("dataset")
-    if isinstance(dataset, Mapping) and dataset.get("_target_") == TABLE:
+    problem, needs_no_bins = _judge_own_network(config, config.get("training"))
+    if needs_no_bins:
+        line = complete_line(typed_words(), [NO_BINS], OwnNetwork.of_model(config["model"]))
+        others = f". {problem}" if problem else ""
+        raise ConfigError(
+            f"dataset.bins={config['dataset']['bins']}: the network takes one input for each "
+            f"column of the table. {NO_BINS_MEANING}. Type: {line}{others}"
+        )
+    if problem:
+        raise ConfigError(problem)
+
+
+def _judge_own_network(config: Mapping[str, Any], training: object) -> tuple[str, bool]:
+    """Return what keeps a network of the user's own from being trained.
+
+    Of a table, which settings describe, the number of features is known before it is read.
+
+    Args:
+        config: a training configuration.
+        training: the settings of its training.
+
+    Returns:
+        The problem (empty: there is none); and whether the network takes the records of the table
+        only if each number is one feature. The problem is then what remains without bins.
+    """
+    try:
+        network = _own_head(config.get("model"))
+        if network is None or not hasattr(network, "check"):
+            return "", False
+        settings = validate(TrainingConfig, training, "training")
+        dataset = config.get("dataset")
+        if not isinstance(dataset, Mapping) or dataset.get("_target_") != TABLE:
+            network.check(settings)
+            return "", False
         table = build(dataset, "dataset")
-        shape = (table.feature_count,)
-        if table.classes:
-            classes = len(table.classes)
-    training = validate(TrainingConfig, config.get("training"), "training")
-    network.check(training, shape, classes)
+        width = table.feature_count
+        width_without_bins = replace(table, bins=0).feature_count
+        needs_no_bins = (
+            bool(proposed_bins(config, typed_words()))
+            and not network.takes(settings, (width,))
+            and network.takes(settings, (width_without_bins,))
+        )
+    except ConfigError as error:
+        return str(error), False
+    other_widths = {}
+    if needs_no_bins:
+        width = width_without_bins
+    elif table.bins:
+        other_widths[width_without_bins] = NO_BINS
+    else:
+        with suppress(ValueError):  # a row may have too many features
+            with_bins = replace(table, bins=DEFAULT_BINS)
+            other_widths[with_bins.feature_count] = f"dataset.bins={DEFAULT_BINS}"
+    classes = len(table.classes) if table.classes else None
+    check = partial(network.check, settings, (width,), classes, other_widths)
+    return error_message(check), needs_no_bins
 
 
 def _own_head(node: object) -> Any:

@@ -5,34 +5,30 @@ Every accuracy is an exact expectation; only DP-SGD is sampled.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.mechanisms.guarantees import PureDP
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, afford
 from agt.mechanisms.weights import ReleaseWeights
-from agt.settings import STRICT, Count, Positive
+from agt.settings import Count, Positive, Probability, keyword_schema
 
 from .dp_sgd import DpSgd
 from .entry import Entry, Key, Overrides
-from .experiment import Profile, ProfileName
+from .experiment import AtLeastTwo, Profile, ProfileName
 from .figures import lines
 from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .runs import Finished
 
-Delta = Annotated[float, Field(gt=0, lt=1)]
 LEAST = "{}: least eps within a point"
 EVEN = "even spacing"
 GEOMETRIC = "geometric spacing"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AccuracyByEps(Kind):
     """Expected accuracy against eps of one query, one model (001 Fig 2): ``count`` values from
     ``least`` to ``most``.
@@ -41,8 +37,8 @@ class AccuracyByEps(Kind):
     run: Overrides = ()
     least: Positive = 0.01
     most: Positive = 10.0
-    count: Annotated[int, Field(ge=2)] = 20
-    index: ClassVar[tuple[str, ...]] = ("profile", "mechanism", "eps")
+    count: AtLeastTwo = 20
+    index = ("profile", "mechanism", "eps")
 
     @property
     def offered(self) -> Mapping[ProfileName, list[str]]:
@@ -66,7 +62,7 @@ class AccuracyByEps(Kind):
         median_distance = float(np.median(finished.distance))
         yield {
             "series": f"{key['mechanism']} ({key['profile']})",
-            "accuracy": evidence.expected_accuracy(mechanism),
+            "accuracy": evidence.expected(mechanism),
             "accounting": accounting(profile, finished),
             "k counts": finished.counts,
             "median stable distance": median_distance,
@@ -93,7 +89,7 @@ class AccuracyByEps(Kind):
         return {**found, "noise-free accuracy": "noise-free"}
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AccuracyByMembers(Kind):
     """Expected accuracy against ensemble size: noisy arg-max and certified votes, a panel for
     each eps (001 Fig 4).
@@ -102,7 +98,7 @@ class AccuracyByMembers(Kind):
     run: Overrides = ()
     members: tuple[Count, ...] = (1, 5, 25, 95)
     eps: tuple[Positive, ...] = (1.0, 0.5, 0.1)
-    index: ClassVar[tuple[str, ...]] = ("profile", "members", "mechanism", "eps")
+    index = ("profile", "members", "mechanism", "eps")
 
     @property
     def panels(self) -> Mapping[float, str]:
@@ -111,15 +107,11 @@ class AccuracyByMembers(Kind):
 
     @property
     def keys(self) -> list[Key]:
-        keys = []
+        keys: list[Key] = []
         for name, profile in self.profiles.items():
             offered = dict.fromkeys((*profile.mechanisms, "noisy_argmax"))
             mechanisms = [one for one in offered if one != "global_sensitivity"]
-            offered_keys = grid(
-                profile=[name], members=self.members, mechanism=mechanisms, eps=self.eps
-            )
-            for key in offered_keys:
-                keys.append({**key, "panel": self.panels[key["eps"]]})
+            keys += grid(profile=[name], members=self.members, mechanism=mechanisms, eps=self.eps)
         return keys
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
@@ -135,7 +127,7 @@ class AccuracyByMembers(Kind):
         seconds = float(finished.facts["seconds_training"])
         yield {
             "series": f"{kind.name} ({key['profile']})",
-            "accuracy": evidence.expected_accuracy(mechanism),
+            "accuracy": evidence.expected(mechanism),
             "accounting": accounting(profile, finished),
             "vote": finished.accuracy,
             "median distance of the vote": median_distance,
@@ -151,8 +143,8 @@ class AccuracyByMembers(Kind):
             "median distance of the vote",
             "seconds",
         ]
-        points = rows[["members", "series", "panel", "accuracy", "profile"]]
-        points = points.assign(method=rows["mechanism"]).rename(columns={"members": "T"})
+        points = rows[["members", "series", "accuracy", "profile"]].rename(columns={"members": "T"})
+        points = points.assign(method=rows["mechanism"], panel=rows["eps"].map(self.panels))
         order = tuple(self.panels.values())
         draw = lines(
             "T",
@@ -167,7 +159,7 @@ class AccuracyByMembers(Kind):
         return Shown(rows[about].drop_duplicates(), [figure])
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AccuracyByQueries(Kind):
     """Expected accuracy against the number of queries under one total budget (001 Fig 5).
 
@@ -181,10 +173,10 @@ class AccuracyByQueries(Kind):
     members: tuple[Count, ...] = (1, 25)
     queries: tuple[Count, ...] = (1, 3, 10, 30, 100, 300, 1000)
     eps: Positive = 10.0
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     dpsgd: DpSgd | None = None
     weights: Overrides = ()
-    index: ClassVar[tuple[str, ...]] = ("series", "queries")
+    index = ("series", "queries")
 
     @property
     def keys(self) -> list[Key]:
@@ -207,15 +199,17 @@ class AccuracyByQueries(Kind):
         """Return the accuracy for each number of queries, with its range where it is drawn."""
         if key["method"] == "DP-SGD" and self.dpsgd is not None:
             first_profile = next(iter(self.profiles))
-            found = [
-                _trained(entry, first_profile, self.run, self.dpsgd, self.eps, self.delta, seed)
-                for seed in range(self.dpsgd.seeds)
-            ]
+            bench = entry.bench(first_profile, self.run, dtype="float32")
+            test = entry.data(first_profile, self.run)[0].dataset.test
+            found = []
+            for seed in range(self.dpsgd.seeds):
+                weights = self.dpsgd.fit(bench, self.eps, self.delta, seed)
+                found.append(bench.accuracy(weights, test))
             mean = float(np.mean(found))
             return [{"accuracy": mean, "low": min(found), "high": max(found)}] * len(self.queries)
         if key["method"] == "release_weights":
-            released = _released(entry, key["profile"], self.weights, self.eps, self.delta)
-            return [{"accuracy": released}] * len(self.queries)
+            accuracy = self._accuracy_of_released_weights(entry, key["profile"])
+            return [{"accuracy": accuracy}] * len(self.queries)
         profile = self.profiles[key["profile"]]
         own = (*self.run, f"ensemble.members={key['members']}")
         finished = entry.run(key["profile"], own, f"{key['members']} members")
@@ -224,8 +218,21 @@ class AccuracyByQueries(Kind):
         for number in self.queries:
             budget = Budget(self.eps, self.delta, number)
             mechanism = afford(MECHANISMS[key["method"]], budget, evidence.classes, profile.bounds)
-            rows.append({"accuracy": evidence.expected_accuracy(mechanism)})
+            rows.append({"accuracy": evidence.expected(mechanism)})
         return rows
+
+    def _accuracy_of_released_weights(self, entry: Entry, name: ProfileName) -> float:
+        """Return the exact expected accuracy of a linear head's weights, released once for the
+        total budget.
+        """
+        test = entry.data(name, self.weights)[0].dataset.test
+        head = entry.model(name, self.weights).linear_head
+        if head is None:
+            raise ConfigError(
+                f"{entry.artifact.id}: weights=... needs certificate=stability and model=linear"
+            )
+        mechanism = ReleaseWeights.within(self.eps, self.delta)
+        return mechanism.expected_accuracy(head, test.features, test.labels)
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         for number, row in zip(self.queries, self._accuracies(entry, key), strict=True):
@@ -260,7 +267,7 @@ class AccuracyByQueries(Kind):
         return {name: "accuracy"}
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class SensitivityByGrid(Kind):
     """The mean bound on smooth sensitivity, beta = eps/6, against how many values of k were
     certified (001 Fig 6), evenly and geometrically spaced.
@@ -271,7 +278,7 @@ class SensitivityByGrid(Kind):
     run: Overrides = ()
     counts: tuple[Count, ...] = (1, 2, 3, 5, 8, 10, 15, 20, 50, 100, 200)
     eps: Positive = 1.0
-    index: ClassVar[tuple[str, ...]] = ("profile", "spacing", "values of k")
+    index = ("profile", "spacing", "values of k")
 
     @property
     def keys(self) -> list[Key]:
@@ -351,25 +358,3 @@ def accounting(profile: Profile, finished: Finished) -> str:
         if missing
         else "rigorous"
     )
-
-
-def _released(entry: Entry, name: ProfileName, own: Overrides, eps: float, delta: float) -> float:
-    """The exact expected accuracy of a linear head's weights, released once for the total
-    budget.
-    """
-    test = entry.data(name, own)[0].dataset.test
-    head = entry.model(name, own).linear_head
-    if head is None:
-        raise ConfigError(
-            f"{entry.artifact.id}: weights=... needs certificate=stability and model=linear"
-        )
-    return ReleaseWeights.within(eps, delta).expected_accuracy(head, test.features, test.labels)
-
-
-def _trained(
-    entry: Entry, name: ProfileName, own: Overrides, sgd: DpSgd, eps: float, delta: float, seed: int
-) -> float:
-    """Test accuracy of the run's own head trained by DP-SGD at the total budget."""
-    bench = entry.bench(name, own, dtype="float32")
-    test = entry.data(name, own)[0].dataset.test
-    return bench.accuracy(sgd.fit(bench, eps, delta, seed), test)

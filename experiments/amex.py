@@ -18,7 +18,7 @@ from pydantic import Field
 from agt.data.ids import hash_split
 from agt.data.prepared import read_prepared
 from agt.errors import DataError, DataMissing
-from agt.settings import Count, schema
+from agt.settings import Count, Probability, schema
 from agt.store.locations import resolve
 
 from .customers import (
@@ -75,7 +75,7 @@ class Amex:
     missing: float = 0.0
     unit_rows: Count = 13
     chunk_mb: Count = 16
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    test_fraction: Probability = 0.1
     split_key: str = "amex"
 
     def __post_init__(self) -> None:

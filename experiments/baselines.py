@@ -19,7 +19,6 @@ from hashlib import blake2b
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.records import Records
 from agt.mechanisms.guarantees import PureDP
@@ -27,13 +26,13 @@ from agt.mechanisms.optimal import RandomizedResponse
 from agt.numeric import SeededRandomness
 from agt.relations import RELATIONS
 from agt.settings import (
-    STRICT,
     BatchConfig,
     Count,
     KGridConfig,
     Positive,
     RelationConfig,
     TrainingConfig,
+    schema,
 )
 from agt.training.batches import BatchPlan
 from agt.training.loop import train
@@ -71,7 +70,7 @@ class LocalRR:
         )
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class NoisyAgt:
     """Certified training with noise: full batch, ``epochs`` steps of plain SGD at ``lr``,
     elementwise clip.

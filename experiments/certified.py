@@ -10,36 +10,35 @@ it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.bounds.box import Box
 from agt.errors import ConfigError
 from agt.models.box import BoxModel
 from agt.relations import RELATIONS
-from agt.settings import STRICT, Count
+from agt.settings import Count, keyword_schema, schema
 from agt.training.loop import Progress, train
 from agt_cli.report.figures import SERIES_STYLES
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .bench import Weights
+from .curves import Looks
 from .entry import Entry, Key, Overrides, Purpose
-from .experiment import ProfileName
+from .experiment import OneOrMore, ProfileName
 from .figures import lines, marks
 from .kinds import Figure, Kind, Shown, grid, wide
+from .runs import TableAndFacts
 
-Claims = Annotated[tuple[Purpose, ...], Field(min_length=1)]
+Claims = OneOrMore[Purpose]
 FRACTION = "certified fraction of test records"
 HALF = "k at half certified"
 RATIO = "k at half certified, ours over paper"
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Variant:
     """One curve, panel or row: what it is called, its overrides, and which data it is on, where
     not the experiment's.
@@ -50,12 +49,12 @@ class Variant:
     data: str = ""
 
 
-Variants = Annotated[tuple[Variant, ...], Field(min_length=1)]
+Variants = OneOrMore[Variant]
 PLAIN: Variants = (Variant(),)
 UNNAMED = "-"  # in the column ``variant``: the only one, without a label
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class CertifiedByK(Kind):
     """Certified fraction of the test records against k, and their accuracy before and after
     training.
@@ -72,7 +71,7 @@ class CertifiedByK(Kind):
     claims: Claims = ("privacy",)
     at: tuple[Count, ...] = (1, 5, 10)
     only: int | None = None
-    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "variant", "k")
+    index = ("profile", "claim", "variant", "k")
 
     @property
     def own(self) -> Mapping[str, Overrides]:
@@ -162,7 +161,7 @@ class CertifiedByK(Kind):
             ),
             Figure(words, after, mark, "_accuracy"),
         ]
-        return Shown(found[[*found.columns.drop("seconds"), "seconds"]], figures)
+        return Shown(after.assign(seconds=found["seconds"]), figures)
 
     def compared(self, key: Key) -> Key:
         which = "" if key["variant"] == UNNAMED else f", {key['variant']}"
@@ -176,16 +175,16 @@ class CertifiedByK(Kind):
         }
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class TrainingCurve(Kind):
     """Accuracy, its bounds and the certified fraction after each epoch of one run, for a few k
     (000 Fig 4, 001 Fig 8).
     """
 
     run: Overrides = ()
-    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 5, 10)
+    ks: OneOrMore[Count] = (1, 5, 10)
     claims: Claims = ("privacy", "unlearning")
-    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "epoch", "k")
+    index = ("profile", "claim", "epoch", "k")
 
     @property
     def keys(self) -> list[Key]:
@@ -200,7 +199,7 @@ class TrainingCurve(Kind):
         label = f"{entry.artifact.source}, {key['profile']}, {key['claim']}"
         head = entry.bench(key["profile"], own).head
 
-        def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+        def make(prepared: Prepared, settings: RunSettings) -> TableAndFacts:
             with entry.runs.console.progress(f"training, {label}") as report:
                 return _over_training(report, head, prepared, settings), {}
 
@@ -253,9 +252,6 @@ class TrainingCurve(Kind):
         return {**found, "nominal accuracy": "accuracy"}
 
 
-Looks = dict[str, dict[str, Any]]
-
-
 def _looks_by_k(ks: Sequence[int]) -> tuple[Looks, Looks]:
     """Return how lines of certified fractions and of accuracies look, by their series.
 
@@ -272,7 +268,7 @@ def _looks_by_k(ks: Sequence[int]) -> tuple[Looks, Looks]:
     return fractions, accuracies
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class HalfCertified(Kind):
     """The largest k at which at least half of the test records are certified; median over
     initialisations.
@@ -289,7 +285,7 @@ class HalfCertified(Kind):
     run: Overrides = ()
     grids: dict[ProfileName, Overrides] | None = None
     seeds: Count = 10
-    index: ClassVar[tuple[str, ...]] = ("profile", "seed", "k")
+    index = ("profile", "seed", "k")
 
     @property
     def keys(self) -> list[Key]:

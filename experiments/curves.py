@@ -15,12 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.figures import (
+    CURVE_GID,
     DASHES,
     PANELS_PER_ROW,
     WIDTH,
-    draw_headline,
     draw_legend,
     end_axes_at_data,
     end_axes_at_ticks,
@@ -29,6 +28,7 @@ from agt_cli.report.figures import (
     panels_in_order,
     saved_figure,
     set_log_ticks,
+    widen_covered_curves,
     wrap_text,
 )
 from agt_cli.report.record import RunRecord
@@ -41,6 +41,10 @@ VARIANT = re.compile(r"(?P<method>.+?)(?P<before>, | \()(?P<variant>T = \d+|[^()
 """A series that is a variant of a method: "DP-SGD, T = 25", "DP-SGD (ours)"."""
 
 
+Looks = dict[str, dict[str, Any]]
+"""Name of a series -> matplotlib's arguments of its line."""
+
+
 @dataclass(frozen=True)
 class Curves:
     """What one figure shows.
@@ -51,13 +55,11 @@ class Curves:
             ``high``, where there is one, is drawn as a band: something was sampled. Where there
             are columns ``method``, ``members`` or ``profile``, they decide how a curve looks.
         xlabel, ylabel: words.
-        title: what the data is.
         log, ylog: logarithmic axes.
         level, level_name: a horizontal line to compare with, and what it is.
         panels: the column that names the panel of each row.
         order: of the panels, by their names; empty: as they come.
-        finding: what the figure shows, in a sentence.
-        floor, floor_name: another, which takes no skill to reach.
+
         steps: between two places a curve has the value of the next: of a certified fraction, which
             can only fall, a bound.
         words: a series' name -> what its line goes by.
@@ -76,16 +78,14 @@ class Curves:
     y: str
     xlabel: str
     ylabel: str
-    title: str = ""
+
     log: bool = True
     ylog: bool = False
     level: float | None = None
     level_name: str = "noise-free"
     panels: str | None = None
     order: tuple[str, ...] = ()
-    finding: str = ""
-    floor: float | None = None
-    floor_name: str = "majority"
+
     steps: bool = False
     words: Callable[[str], str] = str
     beside: bool = False
@@ -95,10 +95,9 @@ class Curves:
     inside: bool = False
 
     @property
-    def levels(self) -> list[str]:
+    def levels(self) -> tuple[str, ...]:
         """The names of the straight lines that are drawn to compare with."""
-        known = ((self.level, self.level_name), (self.floor, self.floor_name))
-        return [*(name for at, name in known if at is not None), *self.upright]
+        return self.upright if self.level is None else (self.level_name, *self.upright)
 
 
 def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
@@ -132,14 +131,17 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             axes.set_title(chart.words(str(panel)))
         _ticks(places[0], chart, data)
         drawn = places[: len(parts)]
-        show_covered_parts(drawn)
         end_axes_at_data(drawn, "x")
         if chart.share:
-            _from_0_to_1(drawn)
+            for axes in drawn:
+                axes.set_ylim(-0.02, 1.02)
+                axes.set_yticks(np.linspace(0, 1, 6))
+                axes.spines["left"].set_bounds(0, 1)
         elif chart.ylog:
             end_axes_at_data(drawn, "y")
         else:
             end_axes_at_ticks(drawn, "y")
+        widen_covered_curves(drawn)
         for axes in places[len(parts) :]:
             axes.set_axis_off()
         for axes in drawn[-across:]:
@@ -151,15 +153,6 @@ def curves(record: RunRecord, chart: Curves, data: pd.DataFrame) -> None:
             drawn[0].legend(loc="upper right")
         else:
             draw_legend(figure, drawn, beside)
-        draw_headline(figure, chart.finding, chart.title)
-
-
-def _from_0_to_1(drawn: list[Axes]) -> None:
-    """Let y axes, which share their scale, go from 0 to 1 with a tick at each end."""
-    for axes in drawn:
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_yticks(np.linspace(0, 1, 6))
-        axes.spines["left"].set_bounds(0, 1)
 
 
 def _with_equal_curves_joined(
@@ -180,18 +173,14 @@ def _with_equal_curves_joined(
     sampled: set[str] = set()
     if "low" in data:
         sampled = set(data.loc[data["low"].notna(), "series"])
-    groups: list[list[str]] = []
+    groups: dict[str, list[str]] = {}  # the first of equal curves -> all of them
     for name in map(str, values):
-        if name in sampled:
-            groups.append([name])
-            continue
-        others = [group for group in groups if group[0] not in sampled]
-        alike = next((group for group in others if _alike(values, group[0], name, span)), None)
-        if alike is None:
-            groups.append([name])
-        else:
-            alike.append(name)
-    joined = {group[0]: _joined_name(group) for group in groups}
+        alike = name
+        if name not in sampled:
+            others = (other for other in groups if other not in sampled)
+            alike = next((other for other in others if _alike(values, other, name, span)), name)
+        groups.setdefault(alike, []).append(name)
+    joined = {first: _joined_name(group) for first, group in groups.items()}
     first = data[data["series"].isin(list(joined))]
     first_names = {name: first_name for first_name, name in joined.items()}
     return first.assign(series=first["series"].map(joined)), first_names
@@ -207,9 +196,8 @@ def _joined_name(names: list[str]) -> str:
     methods = list(dict.fromkeys(part["method"] for part in matches))
     variants = list(dict.fromkeys(part["variant"] for part in matches))
     signs = {(part["before"], part["after"]) for part in matches}
-    if len(matches) < len(names) or len(signs) != 1:
-        return JOINED.join(names)
-    if len(names) != len(methods) * len(variants):
+    every_combination = len(matches) == len(names) == len(methods) * len(variants)
+    if not every_combination or len(signs) != 1:
         return JOINED.join(names)
     ((before, after),) = signs
     sign = "T = " if variants[0].startswith("T = ") else ""
@@ -225,7 +213,7 @@ def _alike(values: pd.DataFrame, one: str, other: str, span: float) -> bool:
     return np.allclose(values[one], values[other], rtol=0, atol=allowed, equal_nan=True)
 
 
-def _styles(data: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def _styles(data: pd.DataFrame) -> Looks:
     """Return how each series looks, the same in every figure.
 
     Colour and marker are the method's, dashes say how many members vote, and the published rules
@@ -235,7 +223,7 @@ def _styles(data: pd.DataFrame) -> dict[str, dict[str, Any]]:
         return line_styles([str(name) for name in dict.fromkeys(data["series"])])
     by_method = line_styles([str(name) for name in dict.fromkeys(data["method"])])
     sizes = sorted(set(data["members"]) - {0}) if "members" in data else []
-    styles: dict[str, dict[str, Any]] = {}
+    styles: Looks = {}
     for row in data.drop_duplicates("series").to_dict("records"):
         style = dict(by_method[str(row["method"])])
         published = row.get("profile") == "paper"
@@ -267,8 +255,8 @@ def _ticks(axes: Axes, chart: Curves, data: pd.DataFrame) -> None:
             )
 
 
-def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[str, Any]]) -> None:
-    step: Any = "pre" if chart.steps else None
+def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: Looks) -> None:
+    steps: dict[str, Any] = {"drawstyle": "steps-pre"} if chart.steps else {}
     for name, rows in part.sort_values(chart.x, kind="stable").groupby("series", sort=False):
         marks: dict[str, Any] = {
             "markersize": 3.5,
@@ -276,8 +264,7 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
             "linewidth": 1.4,
             "gid": CURVE_GID,
         }
-        marks |= {"drawstyle": "steps-pre"} if chart.steps else {}
-        look = {**marks, **style[str(name)]}
+        look = {**marks, **steps, **style[str(name)]}
         axes.plot(rows[chart.x], rows[chart.y], label=chart.words(str(name)), **look)
         if "low" in rows and rows["low"].notna().any():
             colour = style[str(name)]["color"]
@@ -288,15 +275,13 @@ def _panel(axes: Axes, chart: Curves, part: pd.DataFrame, style: dict[str, dict[
                 color=colour,
                 alpha=0.15,
                 linewidth=0,
-                step=step,
+                step="pre" if chart.steps else None,
             )
-    levels = (
-        (chart.level, chart.level_name, "black", (1, 2)),
-        (chart.floor, chart.floor_name, "0.5", (6, 2)),
-    )
-    for level, words, colour, dashes in levels:
-        if level is not None:
-            axes.axhline(level, color=colour, linewidth=0.8, linestyle=(0, dashes), label=words)
+    if chart.level is not None:
+        dotted = (0, (1, 2))
+        axes.axhline(
+            chart.level, color="black", linewidth=0.8, linestyle=dotted, label=chart.level_name
+        )
     for place, name in enumerate(chart.upright):
         axes.axvline(
             part[name].iloc[0],

@@ -23,12 +23,11 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
 from agt.errors import ConfigError
 from agt.numeric import gaussian_mu
-from agt.settings import STRICT, Count, NonNegative, Positive
+from agt.settings import Count, NonNegative, Positive, schema
 
 from .bench import LOSSES, RECORD, Bench, Weights, finite, one_hot
 
@@ -60,7 +59,7 @@ class Plan:
     noise: float
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class DpSgd:
     """DP-SGD's settings; weights, gradients and noise are in the head's precision.
 

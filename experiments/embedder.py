@@ -27,7 +27,7 @@ class Embedder:
         model: gives ``last_hidden_state`` [batch, tokens, width].
         tokenizer: text to token numbers, without special tokens.
         width: of a vector.
-        device, dtype: where and in what arithmetic the model runs.
+        device: where the model runs.
         tokens: a text's first so many tokens are read.
         pooling: over a text's tokens: their mean, the last one's vector, or the greatest of each
             coordinate.
@@ -38,7 +38,6 @@ class Embedder:
     tokenizer: Any
     width: int
     device: str
-    dtype: str
     tokens: int
     pooling: Pooling
     digests: dict[str, str]
@@ -141,7 +140,7 @@ def load_embedder(
     width = int(model.config.hidden_size)
     digests = {"weights": state_digest(model), "tokenizer": _tokenizer_digest(tokenizer)}
     model = model.to(device=device, dtype=getattr(torch, dtype)).requires_grad_(False).eval()
-    return Embedder(model, tokenizer, width, device, dtype, tokens, pooling, digests)
+    return Embedder(model, tokenizer, width, device, tokens, pooling, digests)
 
 
 def _load_model(place: str, is_folder: bool, by_hand: str) -> tuple[Any, Any]:

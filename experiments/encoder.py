@@ -22,11 +22,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -41,10 +39,11 @@ from agt.data.records import Records
 from agt.errors import AgtError, DataError, DataMissing
 from agt.facts import Evidence, Fact, Standing, declared, not_held
 from agt.models.heads import HeadConfig
-from agt.models.store import FileReader, FileWriter, read_tensors
+from agt.models.store import FileWriter, read_tensors
 from agt.provenance import code_digest, machine
-from agt.settings import Count, NonNegative, Positive, schema
+from agt.settings import Count, NonNegative, NonNegativeInt, Positive, schema
 from agt.store.atomic import write_atomic
+from agt.store.folder import Folder
 from agt.training.checkpoint import read_safetensors_header
 
 OnProgress = Callable[[int, int], None]
@@ -84,7 +83,7 @@ class EncoderConfig:
     epochs: Count = 20
     balanced: bool = True
     robust: NonNegative = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: NonNegativeInt = 0
     weights: Path | None = None
     weights_public: bool = False
     cache_dir: Path = Path("outputs/encoders")
@@ -120,7 +119,7 @@ class EncoderConfig:
         _check_kept(model, path)
         return Encoder(model, shape, state_digest(model), _pretrain_fact(public))
 
-    def read(self, shelf: FileReader) -> "Encoder":
+    def read(self, shelf: Folder) -> "Encoder":
         """What ``Encoder.save`` wrote; it has no dense layers, and whether it is public is in the
         run's conditions.
 
@@ -144,7 +143,7 @@ class EncodedHead(HeadConfig):
     """
 
     encoder: EncoderConfig | None = None
-    takes_encoder: ClassVar[bool] = True
+    takes_encoder = True
 
 
 class BaseModel(nn.Module):

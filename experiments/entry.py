@@ -13,7 +13,7 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .bench import Bench
 from .experiment import Artifact, Experiment, Profile, ProfileName
-from .runs import Finished, Runs, Standing
+from .runs import Finished, Runs, Standing, TableAndFacts
 
 Overrides = tuple[str, ...]
 Purpose = Literal["privacy", "unlearning"]
@@ -132,7 +132,7 @@ def once(
     """
     overrides = entry.overrides(name, own)
 
-    def table(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def table(prepared: Prepared, settings: RunSettings) -> TableAndFacts:
         return pd.DataFrame(make(prepared, settings)), {}
 
     rows, _ = entry.runs.once(overrides, label, table, on)

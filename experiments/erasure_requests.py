@@ -11,13 +11,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.certificates.vote_certificates import VoteCertificates
 from agt.errors import ConfigError
@@ -25,7 +23,7 @@ from agt.models.ensemble import EnsembleModel
 from agt.models.fitting import fit
 from agt.models.linear import LinearModel
 from agt.models.model import accuracy
-from agt.settings import STRICT, Count
+from agt.settings import Count, keyword_schema
 from agt.store.folder import Folder, NewFolder
 from agt.training.ensemble import assign_shards
 from agt.unlearning.newton import reduce_residual
@@ -34,10 +32,11 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variant
 from .entry import Entry, Key, Overrides, once
-from .experiment import ProfileName
+from .experiment import AtLeastTwo, OneOrMore, ProfileName
 from .figures import lines, marks
 from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .removable_head import named, removing
+from .runs import TableAndFacts
 
 
 def spread_requests(members: int, requests: int) -> np.ndarray:
@@ -93,7 +92,7 @@ AT_RANDOM = "at random"
 SPREAD = "spread by the key"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AnsweredWhileWaiting(Kind):
     """The share of queries that an ensemble answers, against how many erasure requests wait (000
     section 4.2).
@@ -108,12 +107,12 @@ class AnsweredWhileWaiting(Kind):
     """
 
     run: Overrides
-    members: Annotated[int, Field(ge=2)] = 10
-    requests: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 3, 10, 30, 100, 300, 1000)
+    members: AtLeastTwo = 10
+    requests: OneOrMore[Count] = (1, 3, 10, 30, 100, 300, 1000)
     draws: Count = 50
     only: tuple[ProfileName, ...] = ()
     data: str = ""
-    index: ClassVar[tuple[str, ...]] = ("profile", "certificates", "who", "requests")
+    index = ("profile", "certificates", "who", "requests")
 
     @property
     def keys(self) -> list[Key]:
@@ -126,9 +125,7 @@ class AnsweredWhileWaiting(Kind):
             **named(self.data),
         )
 
-    def _votes(
-        self, prepared: Prepared, settings: RunSettings
-    ) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def _votes(self, prepared: Prepared, settings: RunSettings) -> TableAndFacts:
         """Return the members' labels and their stable distances, and the shard of each unit."""
         certificates = fit(prepared.problem(settings)).certify(prepared.dataset.test.features)
         if not isinstance(certificates, VoteCertificates):
@@ -204,7 +201,7 @@ WAITING_NOTES = (
 )
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Served(Variant):
     """One data set, the overrides of its data, and what is trained on it.
 
@@ -219,7 +216,7 @@ class Served(Variant):
     ensemble: Overrides
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class ErasureMethods(Kind):
     """Every method on the same requests: seconds for each record beside training again, accuracy,
     what is promised.
@@ -228,9 +225,9 @@ class ErasureMethods(Kind):
         requests: how many records are to go, the same for each method.
     """
 
-    sets: Annotated[tuple[Served, ...], Field(min_length=1)]
+    sets: OneOrMore[Served]
     requests: Count = 20
-    index: ClassVar[tuple[str, ...]] = ("profile", "set", "method")
+    index = ("profile", "set", "method")
 
     @property
     def by_label(self) -> Mapping[str, Served]:

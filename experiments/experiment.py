@@ -7,19 +7,21 @@ stand beside.
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.mechanisms.composition import BOUNDS, PUBLISHED_BOUNDS
-from agt.settings import STRICT, Accounting, Positive, RelationName, validate
+from agt.settings import Accounting, Positive, RelationName, schema, validate
 from agt_cli.command_settings.reproduce import one_data_set, read_experiment
 
 ProfileName = Literal["paper", "ours", "smoke"]
+T = TypeVar("T")
+OneOrMore = Annotated[tuple[T, ...], Field(min_length=1)]
+AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Profile:
     """How a profile makes its runs and releases its labels.
 
@@ -53,7 +55,7 @@ class Profile:
         return PUBLISHED_BOUNDS if self.accounting == "paper" else BOUNDS
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Published:
     """A number from a paper.
 
@@ -68,7 +70,7 @@ class Published:
     note: str = ""
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Variation:
     """What differs about an artifact on the papers' own data.
 
@@ -83,7 +85,7 @@ class Variation:
     difference: str = ""
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Artifact:
     """One figure or table.
 
@@ -133,7 +135,7 @@ class Artifact:
         return tuple(replace(published, note=difference) for published in self.published)
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Original:
     """The papers' own data, for an experiment that also runs on a stand-in.
 
@@ -152,7 +154,7 @@ class Original:
     profiles: dict[ProfileName, Profile] = Field(default_factory=dict)
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Experiment:
     """One data set's part of the papers.
 
@@ -171,7 +173,7 @@ class Experiment:
 
     title: str
     data: str
-    artifacts: Annotated[tuple[Artifact, ...], Field(min_length=1)]
+    artifacts: OneOrMore[Artifact]
     profiles: dict[ProfileName, Profile]
     base: tuple[str, ...] = ()
     smoke_data: str = ""

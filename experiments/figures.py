@@ -457,7 +457,20 @@ def planes(
             for place, panel in zip(places, panels, strict=True):
                 _draw_plane(place, of_line[of_line["panel"] == panel], value, colours, norm)
             places[0].set_ylabel("x2", fontsize=8)
-            _name_row(places[0], f"{claim},\n{in_words(str(profile))}")
+            # what the row is of, at the left of its first panel, beside the axis' name
+            places[0].annotate(
+                f"{claim},\n{in_words(str(profile))}",
+                (0, 0.5),
+                xycoords=places[0].yaxis.label,
+                xytext=(-4, 0),
+                textcoords="offset points",
+                rotation="vertical",
+                ha="right",
+                va="center",
+                multialignment="center",
+                fontsize=8,
+                fontweight="bold",
+            )
         for place, panel in zip(axes[0], panels, strict=True):
             place.set_title(wrap_text(panel, 2), fontsize=8)
         for place in axes[-1]:
@@ -468,23 +481,6 @@ def planes(
         bar.ax.minorticks_off()
         bar.ax.tick_params(length=0, labelsize=8)
         bar.set_label(label, fontsize=8)
-
-
-def _name_row(axes: Axes, name: str) -> None:
-    """Write what a row of panels is of at the left of its first panel, beside the axis' name."""
-    axes.annotate(
-        name,
-        (0, 0.5),
-        xycoords=axes.yaxis.label,
-        xytext=(-4, 0),
-        textcoords="offset points",
-        rotation="vertical",
-        ha="right",
-        va="center",
-        multialignment="center",
-        fontsize=8,
-        fontweight="bold",
-    )
 
 
 def _draw_plane(

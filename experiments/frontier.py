@@ -8,26 +8,25 @@ the first initialisation alone.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import Dataset
 from agt.errors import ConfigError
 from agt.relations import RELATIONS
-from agt.settings import STRICT, Count
+from agt.settings import Count, keyword_schema, schema
 from agt_cli.report.figures import SERIES_STYLES
 
 from .certified import HALF, at_half
 from .entry import Entry, Key, Overrides
-from .experiment import ProfileName
+from .experiment import AtLeastTwo, OneOrMore, ProfileName
 from .figures import lines
 from .kinds import Figure, Kind, Shown, tidy
 from .runs import Finished, dealt, left_out
@@ -45,7 +44,7 @@ NOT_PRIVATE = {"folds"}
 """Choices by private records."""
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Method:
     """One curve.
 
@@ -63,8 +62,8 @@ class Method:
     """
 
     label: str
-    settings: Annotated[tuple[Overrides, ...], Field(min_length=1)]
-    crossed: Annotated[tuple[Overrides, ...], Field(min_length=1)] = ((),)
+    settings: OneOrMore[Overrides]
+    crossed: OneOrMore[Overrides] = ((),)
     run: Overrides = ()
     seeds: tuple[str, ...] = ("training.seed",)
     initialisations: Count | None = None
@@ -189,9 +188,9 @@ class Curve:
 
     def _own(self, setting: Overrides, seed: int) -> Overrides:
         drawn = []
-        for key in self.method.seeds if seed else ():
-            value = f"'{seed}'" if key.endswith(".key") else f"{seed}"
-            drawn.append(f"{key}={value}")
+        if seed:
+            quoted = repr(str(seed))  # keys are texts
+            drawn = [f"{k}={quoted if k.endswith('.key') else seed}" for k in self.method.seeds]
         # private records chose the settings
         declared = ("training.chosen_on=data",) if self.folds else ()
         return (*self.method.run, *setting, *drawn, *declared)
@@ -218,7 +217,7 @@ class Curve:
         return mean if votes else replace(mean, half=scaled_half)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Frontier(Kind):
     """Test accuracy against the k at which half of the test records are certified.
 
@@ -234,20 +233,15 @@ class Frontier(Kind):
         generated, data: of AMEX's statements, as ``smallest_batch`` has them.
     """
 
-    methods: Annotated[tuple[Method, ...], Field(min_length=1)]
+    methods: OneOrMore[Method]
     run: Overrides = ()
-    ks: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 10, 20, 50, 100, 200)
+    ks: OneOrMore[Count] = (1, 10, 20, 50, 100, 200)
     draw: Overrides = ()
-    folds: Annotated[int, Field(ge=2)] | None = None
+    folds: AtLeastTwo | None = None
     initialisations: Count = 3
     generated: Annotated[int, Field(ge=1000)] | None = None
     data: Literal["either", "generated"] = "either"
-    index: ClassVar[tuple[str, ...]] = ("profile", "series", "k asked", "initialisation")
-
-    @property
-    def method_by_label(self) -> Mapping[str, Method]:
-        """The methods, by the labels of their curves."""
-        return {method.label: method for method in self.methods}
+    index = ("profile", "series", "k asked", "initialisation")
 
     @property
     def chosen_on(self) -> str:
@@ -280,9 +274,9 @@ class Frontier(Kind):
             more: Overrides = ()
             if self.generated:
                 more = stand_in(entry, name, self.run, self.generated, self.data)
-            for label, method in self.method_by_label.items():
+            for method in self.methods:
                 whole = replace(method, run=(*self.run, *more, *method.run))
-                curves[name, label] = Curve(entry, name, whole, self.draw, self.folds)
+                curves[name, method.label] = Curve(entry, name, whole, self.draw, self.folds)
 
         def reached(key: Key) -> Iterator[Key]:
             curve = curves[key["profile"], key["series"]]
@@ -311,27 +305,25 @@ class Frontier(Kind):
             "accuracy",
             looks=METHOD_LOOKS,
         )
-        fewer = []
-        for label, method in self.method_by_label.items():
-            if method.seeds and method.drawn(self.initialisations) < self.initialisations:
-                fewer.append(label)
-        cost = []
-        if fewer:
-            listed = ", ".join(fewer)
-            cost.append(
-                f"For the time they take, fewer than {self.initialisations} initialisations were "
-                f"made of: {listed}."
-            )
         chosen = CHOSEN[self.chosen_on]
-        column = CHOSEN[self.chosen_on]
+        column = chosen
         if self.chosen_on in NOT_PRIVATE:
             chosen = f"{chosen}, so no row carries a private claim"
             column = f"{column}: no private claim"
-        notes = (*(note.format(chosen) for note in FRONTIER_NOTES), *cost)
-        table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
-        return Shown(
-            table, [Figure(caption, points, draw)], notes, extra={"_initialisations": rows}
+        notes = [note.format(chosen) for note in FRONTIER_NOTES]
+        fewer = ", ".join(
+            method.label
+            for method in self.methods
+            if method.seeds and method.drawn(self.initialisations) < self.initialisations
         )
+        if fewer:
+            notes.append(
+                f"For the time they take, fewer than {self.initialisations} initialisations were "
+                f"made of: {fewer}."
+            )
+        table = words[[*TABLE, "data"]].assign(**{"chosen on": column})
+        figure = Figure(caption, points, draw)
+        return Shown(table, [figure], tuple(notes), extra={"_initialisations": rows})
 
 
 METHOD_LOOKS = {

@@ -6,18 +6,18 @@ import math
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from agt.data.ids import hash_split
 from agt.errors import DataError
-from agt.settings import Count, schema
+from agt.settings import Count, Probability, schema
 from agt.store.locations import resolve
 
 from .embedder import FILES, Embedder, Pooling, load_embedder
+from .experiment import AtLeastTwo, OneOrMore
 from .folder import ArrayFolder, OnProgress, PreparedFolder, open_folder
 from .reviews import Reviews, fetch_reviews, read_reviews
 
@@ -55,9 +55,9 @@ class Imdb:
     out: Path
     data_dir: Path = Path("data")
     reviews: Path | None = None
-    id: Annotated[tuple[str, ...], Field(min_length=1)] | None = ("split", "label", "id")
+    id: OneOrMore[str] | None = ("split", "label", "id")
     hub_reviews: str = "stanfordnlp/imdb"
-    limit: Annotated[int, Field(ge=2)] | None = None
+    limit: AtLeastTwo | None = None
     model: Path | None = None
     hub_model: str = "openai-community/gpt2"
     tokens: Count = 512
@@ -66,7 +66,7 @@ class Imdb:
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     batch: Count = 1
     chunk: Count = 256
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    test_fraction: Probability = 0.1
     split_key: str = "imdb"
 
     def run(self, on_progress: OnProgress, note: Callable[[str], None]) -> PreparedFolder:

@@ -11,9 +11,8 @@ from itertools import product
 from typing import Any, ClassVar
 
 import pandas as pd
-from pydantic.dataclasses import dataclass as validated
 
-from agt.settings import STRICT
+from agt.settings import keyword_schema
 
 from .entry import Entry, Key, Profiles
 from .figures import Draw
@@ -56,7 +55,7 @@ class Shown:
     extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Kind:
     """One kind of figure or table: a subclass's fields are its settings in experiments/NAME.yaml.
 
@@ -99,10 +98,7 @@ class Kind:
 
 def tidy(keys: Iterable[Key], measure: Callable[[Key], Iterable[Key]]) -> pd.DataFrame:
     """Return a table with a row for each point that ``measure`` returns for each key."""
-    found = []
-    for key in keys:
-        found += [{**key, **point} for point in measure(key)]
-    return pd.DataFrame(found)
+    return pd.DataFrame([{**key, **point} for key in keys for point in measure(key)])
 
 
 def grid(**columns: Iterable[Any]) -> list[Key]:

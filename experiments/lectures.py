@@ -8,33 +8,31 @@ Draws come from seeds: simulations, which hide nothing.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from agt.numeric import gaussian_epsilon, gaussian_mu
-from agt.settings import STRICT, Count, Positive
+from agt.settings import Count, Positive, Probability, keyword_schema
 from agt_audit.estimates import Mistakes, epsilon_bound, mu_bound, upper_limit
 from agt_audit.one_run import mean_right, one_run_epsilon, right_guesses
 
-from .accuracy import Delta
 from .audit_estimates import katz_bound, posterior_bound
 from .bench import LOSSES, Bench, one_hot
 from .dp_sgd import DpSgd
 from .entry import Entry, Key, Overrides
-from .experiment import ProfileName
+from .experiment import AtLeastTwo, OneOrMore, ProfileName
 from .figures import Draw, lines
 from .kinds import EVERY, Figure, Kind, Shown, grid, wide
 from .removable_head import named
 
-Budgets = Annotated[tuple[Positive, ...], Field(min_length=1)]
-Sizes = Annotated[tuple[Count, ...], Field(min_length=1)]
+Budgets = OneOrMore[Positive]
+Sizes = OneOrMore[Count]
 
 
 def _by_gaussian_dp(mistakes: Mistakes, delta: float, confidence: float) -> float:
@@ -51,7 +49,7 @@ AUDIT_BOUNDS: dict[str, Callable[[Mistakes, float, float], float]] = {
 """004's names of bounds -> mistakes, delta and confidence to a lower bound on epsilon."""
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AuditedMechanism(Kind):
     """Lower bounds on epsilon that an audit finds, by estimator, for each claimed epsilon (004's
     table of audited epsilons).
@@ -65,10 +63,10 @@ class AuditedMechanism(Kind):
     """
 
     eps: Budgets = (1.0, 4.0, 8.0, 16.0)
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     trials: Count = 5000
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    index: ClassVar[tuple[str, ...]] = ("claimed", "bound")
+    confidence: Probability = 0.95
+    index = ("claimed", "bound")
 
     @property
     def keys(self) -> list[Key]:
@@ -76,7 +74,7 @@ class AuditedMechanism(Kind):
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         mu = gaussian_mu(key["claimed"], self.delta)
-        threshold = _best_threshold(mu, self.delta, self.trials, self.confidence)
+        threshold = self._best_threshold(mu)
         draws = np.random.default_rng(0).standard_normal((2, self.trials))
         alarms = int((draws[0] > threshold).sum())
         misses = int((draws[1] + mu <= threshold).sum())
@@ -84,10 +82,25 @@ class AuditedMechanism(Kind):
         bound = AUDIT_BOUNDS[key["bound"]]
         yield {"found": bound(mistakes, self.delta, self.confidence)}
 
+    def _best_threshold(self, mu: float) -> float:
+        """Return the threshold whose expected counts show the largest epsilon.
+
+        It rests on the claim alone, so that no draw that is counted decides it.
+        """
+
+        def shown(threshold: float) -> float:
+            alarms = round(self.trials * float(ndtr(-threshold)))
+            misses = round(self.trials * float(ndtr(threshold - mu)))
+            mistakes = Mistakes(alarms, self.trials, misses, self.trials)
+            return epsilon_bound(mistakes, self.delta, self.confidence)
+
+        return float(max(np.linspace(0.0, mu + 4.0, 200), key=shown))
+
     def shown(self, rows: pd.DataFrame) -> Shown:
         table = wide(rows, ["bound"], "claimed", "found", self.eps, "claimed eps = {:g}")
         draw = _drawing_beside_the_claim()
-        points = _with_claim(rows.rename(columns={"bound": "series"}))
+        found = rows.rename(columns={"bound": "series"})
+        points = _with_claim(found[["series", "claimed", "found"]])
         caption = (
             f"Lower bounds on eps (delta = {self.delta:g}) from {self.trials:,} draws of a "
             "Gaussian mechanism on each side, by the bound, against the claimed eps."
@@ -96,21 +109,6 @@ class AuditedMechanism(Kind):
 
     def compared(self, key: Key) -> Key:
         return {f"{key['bound']}, claimed eps = {key['claimed']:g}": "found"}
-
-
-def _best_threshold(mu: float, delta: float, trials: int, confidence: float) -> float:
-    """Return the threshold whose expected counts show the largest epsilon.
-
-    It rests on the claim alone, so that no draw that is counted decides it.
-    """
-    candidates = np.linspace(0.0, mu + 4.0, 200)
-
-    def shown(threshold: float) -> float:
-        alarms = round(trials * float(ndtr(-threshold)))
-        misses = round(trials * float(ndtr(threshold - mu)))
-        return epsilon_bound(Mistakes(alarms, trials, misses, trials), delta, confidence)
-
-    return float(max(candidates, key=shown))
 
 
 THE_CLAIM = "the claim"
@@ -133,10 +131,10 @@ def _with_claim(points: pd.DataFrame) -> pd.DataFrame:
     """Return points of ``claimed`` against ``found``, with the claim itself as one more series."""
     claimed = points["claimed"].unique()
     claim = pd.DataFrame({"series": THE_CLAIM, "claimed": claimed, "found": claimed})
-    return pd.concat([points[["series", "claimed", "found"]], claim], ignore_index=True)
+    return pd.concat([points, claim], ignore_index=True)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class AuditedInOneRun(Kind):
     """The lower bound on epsilon from one run with many canaries, against the claimed epsilon (004
     Fig 3).
@@ -152,10 +150,10 @@ class AuditedInOneRun(Kind):
 
     eps: Budgets = (1.0, 2.0, 4.0, 8.0)
     canaries: Sizes = (500, 1000, 10000)
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     draws: Count = 5
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    index: ClassVar[tuple[str, ...]] = ("canaries", "claimed")
+    confidence: Probability = 0.95
+    index = ("canaries", "claimed")
 
     @property
     def keys(self) -> list[Key]:
@@ -164,7 +162,7 @@ class AuditedInOneRun(Kind):
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         m = key["canaries"]
         mu = gaussian_mu(key["claimed"], self.delta)
-        guesses = _most_telling_guesses(m, mu, self.delta, self.confidence)
+        guesses = self._most_telling_guesses(m, mu)
         positive = guesses // 2
         bounds = []
         for draw in range(self.draws):
@@ -177,39 +175,36 @@ class AuditedInOneRun(Kind):
         mean = float(np.mean(bounds))
         yield {"guesses": guesses, "found": mean, "low": min(bounds), "high": max(bounds)}
 
+    def _most_telling_guesses(self, canaries: int, mu: float) -> int:
+        """Return how many guesses show the largest epsilon if as many are right as in the mean.
+
+        It rests on the claim alone, so that no draw that is counted decides it.
+        """
+        halvings = range(2 * canaries.bit_length())
+        numbers = sorted({max(1, round(canaries * 2 ** (-half / 2))) for half in halvings})
+
+        def shown(guesses: int) -> float:
+            right = int(mean_right(guesses, canaries, mu))
+            return one_run_epsilon(right, guesses, canaries, self.delta, self.confidence, "exact")
+
+        return max(numbers, key=shown)
+
     def shown(self, rows: pd.DataFrame) -> Shown:
         series = [f"{m:,} canaries" for m in rows["canaries"]]
         points = rows.assign(series=series)[["series", "claimed", "found", "low", "high"]]
-        claim = _with_claim(points).query("series == @THE_CLAIM")
         draw = _drawing_beside_the_claim()
         caption = (
             f"Lower bound on eps (delta = {self.delta:g}) from one run, by the number of canaries: "
             f"mean and range of {self.draws} runs of a Gaussian mechanism."
         )
-        drawn = pd.concat([points, claim], ignore_index=True)
-        return Shown(rows, [Figure(caption, drawn, draw)])
-
-
-def _most_telling_guesses(canaries: int, mu: float, delta: float, confidence: float) -> int:
-    """Return how many guesses show the largest epsilon if as many are right as in the mean.
-
-    It rests on the claim alone, so that no draw that is counted decides it.
-    """
-    halvings = range(2 * canaries.bit_length())
-    numbers = sorted({max(1, round(canaries * 2 ** (-half / 2))) for half in halvings})
-
-    def shown(guesses: int) -> float:
-        right = int(mean_right(guesses, canaries, mu))
-        return one_run_epsilon(right, guesses, canaries, delta, confidence, "exact")
-
-    return max(numbers, key=shown)
+        return Shown(rows, [Figure(caption, _with_claim(points), draw)])
 
 
 GAUSSIAN_DP = "Gaussian DP"
 TRADE_OFF_CLAIMS = ("(eps, delta)-DP", GAUSSIAN_DP)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class TradeOffs(Kind):
     """The least share of misses of any attack against its share of false alarms, under (eps,
     delta)-DP and under the Gaussian DP that the same claim allows (004, "Use GDP").
@@ -220,9 +215,9 @@ class TradeOffs(Kind):
     """
 
     eps: Budgets = (0.5, 1.0, 3.0, 6.0)
-    delta: Delta = 1e-5
-    points: Annotated[int, Field(ge=2)] = 200
-    index: ClassVar[tuple[str, ...]] = ("eps", "claim", "alarms")
+    delta: Probability = 1e-5
+    points: AtLeastTwo = 200
+    index = ("eps", "claim", "alarms")
 
     @property
     def keys(self) -> list[Key]:
@@ -237,10 +232,7 @@ class TradeOffs(Kind):
         if key["claim"] == GAUSSIAN_DP:
             mu = gaussian_mu(key["eps"], self.delta)
             return float(ndtr(-mu - ndtri(alarms)))
-        growth = math.exp(key["eps"])
-        from_alarms = 1 - self.delta - growth * alarms
-        from_misses = (1 - self.delta - alarms) / growth
-        return max(0.0, from_alarms, from_misses)
+        return max(0.0, least_misses(alarms, key["eps"], self.delta))
 
     def measure(self, entry: Entry, key: Key) -> Iterator[Key]:
         yield {"misses": self._least_misses(key)}
@@ -270,7 +262,15 @@ class TradeOffs(Kind):
         return Shown(table, [Figure(caption, data[columns], draw)])
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+def least_misses(alarms: float, eps: float, delta: float) -> float:
+    """Return the smallest share of misses of any attack under (eps, delta)-DP, given its share of
+    false alarms; below 0: it may miss nothing.
+    """
+    growth = math.exp(eps)
+    return max(1 - delta - growth * alarms, (1 - delta - alarms) / growth)
+
+
+@keyword_schema
 class GradientsAndNoise(Kind):
     """How the coordinates of DP-SGD's first gradient and of its noise are distributed (002).
 
@@ -284,10 +284,10 @@ class GradientsAndNoise(Kind):
     run: Overrides
     dpsgd: DpSgd
     eps: Positive = 1.0
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     bins: Annotated[int, Field(ge=3)] = 301
     data: str = ""
-    index: ClassVar[tuple[str, ...]] = ("what", "bin")
+    index = ("what", "bin")
 
     @property
     def keys(self) -> list[Key]:
@@ -365,7 +365,7 @@ UNBOUNDED = "local, unbounded numbers"
 SECOND_MOMENT = 2.0  # of the unbounded numbers, which are exponential with mean 1
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class PrivateMeans(Kind):
     """The mean squared error of a mean of n numbers under eps-DP, against n (004).
 
@@ -379,8 +379,8 @@ class PrivateMeans(Kind):
 
     users: Sizes = (10, 30, 100, 300, 1000, 3000, 10000)
     eps: Positive = 1.0
-    draws: Annotated[int, Field(ge=2)] = 1000
-    index: ClassVar[tuple[str, ...]] = ("way", "users")
+    draws: AtLeastTwo = 1000
+    index = ("way", "users")
 
     @property
     def keys(self) -> list[Key]:
@@ -450,13 +450,13 @@ def error_of_mean(way: str, n: int, eps: float, rng: np.random.Generator) -> flo
     return float(mean - 0.5)
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class WorkedNumbers(Kind):
     """Numbers that the lectures work out by hand, worked out again: 002's exponential mechanism,
     004's recap of an audit and its two cases of memorisation.
     """
 
-    index: ClassVar[tuple[str, ...]] = ("what",)
+    index = ("what",)
 
     @cached_property
     def found(self) -> Mapping[str, float]:
@@ -500,13 +500,11 @@ def _recap() -> dict[str, float]:
     hits = 4_922
     misses = 174
     alpha = 1 - hits / models
-    growth = math.exp(eps)
-    allowed = max(1 - delta - growth * alpha, (1 - delta - alpha) / growth)
     upper = float(upper_limit(models - hits, models, error / 2))
     upper_misses = float(upper_limit(misses, models, error / 2))
     found = math.log((1 - delta - upper) / upper_misses)
     return {
-        "recap: least beta under the claim": allowed,
+        "recap: least beta under the claim": least_misses(alpha, eps, delta),
         "recap: upper limit of alpha": upper,
         "recap: upper limit of beta": upper_misses,
         "recap: eps at least": found,

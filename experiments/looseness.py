@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, combinations_with_replacement, product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from pydantic.dataclasses import dataclass as validated
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -24,7 +23,7 @@ from agt.data.records import Records
 from agt.errors import AgtError
 from agt.models.fitting import fit
 from agt.models.model import Model
-from agt.settings import STRICT, Count
+from agt.settings import Count, keyword_schema
 from agt_audit.edited_records import EditedRecords, attack_records
 from agt_audit.model_bounds import bounds_of, label_leads, lead_gradient
 from agt_audit.neighbours import neighbours_of
@@ -45,7 +44,7 @@ LARGE = "_large"
 SERIES = {"certified": "at least (certified)", "attacked": "at most (attacked)", "exact": "exactly"}
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Looseness(Kind):
     """How many records it takes to change each label: certified, exact, attacked.
 
@@ -61,7 +60,7 @@ class Looseness(Kind):
     large: Variants
     queries: Count = 5
     only: tuple[ProfileName, ...] = ()
-    index: ClassVar[tuple[str, ...]] = ("profile", "panel", "query")
+    index = ("profile", "panel", "query")
 
     @property
     def panels(self) -> Mapping[str, tuple[str, Overrides]]:

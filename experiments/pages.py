@@ -60,7 +60,7 @@ def reproduction_report(
 def summary(
     title: str, data: str, profiles: Mapping[str, str], sections: Sequence[Section], peak_gib: float
 ) -> str:
-    """What the overview needs of one report, as json."""
+    """What ``scripts/paper.py`` needs of one report, as json."""
     rows = []
     for section in sections:
         compared = []
@@ -84,48 +84,6 @@ def summary(
         "artifacts": rows,
     }
     return json.dumps(whole, indent=2) + "\n"
-
-
-def overview(found: Mapping[str, tuple[str, Mapping[str, Any]]]) -> str:
-    """All experiments: setting, published, ours, time and memory, what k counts, what was
-    substituted, every figure.
-
-    Args:
-        found: title -> (record's folder name, its summary).
-    """
-    parts = ["# The papers, reproduced: overview"]
-    for title, (folder, one) in found.items():
-        # edited since, or of another version: left out
-        with suppress(LookupError, TypeError, ValueError, AttributeError):
-            names = list(one["profiles"])
-            artifacts = one["artifacts"]
-            columns = (
-                "source",
-                "seconds",
-                "what",
-                "published",
-                *names,
-                "measured on",
-                "difference",
-            )
-            rows = []
-            figures: list[Any] = []
-            for artifact in artifacts:
-                captions = artifact.get("figures", {})
-                figures += figures_section(artifact["source"], captions, f"{folder}/figures")
-                for line in artifact["compared"] or [{}]:
-                    values = {**artifact, **line}
-                    rows.append([_cell(values.get(column, "-")) for column in columns])
-            parts += [
-                f"## {title}",
-                f"Data: {one['data']}. Report: [{folder}]({folder}/report.html).",
-                _list_of_profiles(one["profiles"]),
-                markdown_table(columns, rows),
-            ]
-            if "peak_gib" in one:
-                parts.append(f"Peak memory: {one['peak_gib']:.2f} GiB.")
-            parts += figures
-    return "\n\n".join(parts) + "\n"
 
 
 def _list_of_profiles(profiles: Mapping[str, str]) -> str:

@@ -27,18 +27,17 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.mechanisms.guarantees import ApproximateDP
 from agt.mechanisms.objective import ProblemConstants, release_objective
 from agt.numeric import SeededRandomness, gaussian_mu
-from agt.settings import STRICT, Positive
+from agt.settings import Positive, schema
 from agt.training.erm_with_linear_term import NORM_SLACK, ErmWithLinearTerm, solve
 
 from .bench import RECORD, Bench, Weights
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Perturbation:
     """Perturbed ERM on a linear head without bias.
 

@@ -6,14 +6,13 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
-from agt.settings import STRICT, Positive
+from agt.settings import Positive, keyword_schema
 from agt_cli.report.figures import DARKEST_COLOUR, Grid, format_power_of_ten
 
 from .certified import Claims, Variants
@@ -25,7 +24,7 @@ Resolution = Annotated[int, Field(ge=8, le=400)]  # points along each axis
 TRAINING_POINTS = 250  # drawn on a map, at most
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class PlaneMaps(Kind):
     """Regions of the plane by stable distance, told apart at public ``levels`` (000 Fig 1).
 
@@ -41,7 +40,7 @@ class PlaneMaps(Kind):
     levels: tuple[int, ...] = (1, 5, 10, 20, 50, 100, 150)
     resolution: Resolution = 100
     eps: Positive | None = None
-    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "panel", "point", "x1", "x2")
+    index = ("profile", "claim", "panel", "point", "x1", "x2")
 
     @property
     def own(self) -> Mapping[str, Overrides]:

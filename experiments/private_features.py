@@ -16,25 +16,31 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.dataset import Dataset
-from agt.data.records import Records
 from agt.errors import ConfigError
 from agt.models.model import accuracy
-from agt.settings import STRICT, BatchConfig, Count, NonNegative, Positive, TrainingConfig
+from agt.settings import (
+    BatchConfig,
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    TrainingConfig,
+    keyword_schema,
+    schema,
+)
 from agt_cli.runs.prepare import Prepared, RunSettings
 
-from .accuracy import Delta
 from .bench import Bench, Weights, train_sgd
 from .convolutional import Channels, features, network
 from .dp_sgd import DpSgd, of_one
 from .entry import Entry, Key, Overrides, once
+from .experiment import OneOrMore
 from .figures import lines
 from .kinds import Figure, Kind, Shown, grid
 from .removable_head import Removing, budget, column_of, mean_bounds, named, removing, settings_of
@@ -60,7 +66,7 @@ NETWORK_SHARES = {
 }
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Network:
     """003's network (section 4.3, footnote 2) in numbers, and how it is trained without privacy.
 
@@ -76,8 +82,10 @@ class Network:
     batches: Count = 60
     lr: Positive = 0.1
 
-    def bench(self, records: Records, classes: int, size: int, seed: int) -> Bench:
-        """On [n, pixels] images, from the initialisation that ``seed`` draws."""
+    def bench(self, dataset: Dataset, seed: int) -> Bench:
+        """Return the network on a dataset of images, as the initialisation by ``seed`` has it."""
+        records = dataset.train
+        classes = len(dataset.classes)
         batch = BatchConfig(count=self.batches)
         training = TrainingConfig(
             "cross_entropy", self.epochs, self.lr, 1.0, momentum=0.9, batch=batch, dtype="float32"
@@ -87,12 +95,12 @@ class Network:
             network(pixels, classes, self.channels, self.hidden, seed),
             classes,
             records,
-            size,
+            int(dataset.declared_size or len(records)),
             training,
         )
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Schedule:
     """How a private network and the head on its features are trained for large enough budgets.
 
@@ -107,7 +115,7 @@ class Schedule:
     strength: Positive = 0.001
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class PrivateFeatures(Kind):
     """Accuracy against the eps of ``removals`` removals: a private network, a head on a private
     network's features, and a head on those of the same network before any training.
@@ -125,15 +133,15 @@ class PrivateFeatures(Kind):
     """
 
     run: Overrides
-    schedules: Annotated[tuple[Schedule, ...], Field(min_length=1)]
+    schedules: OneOrMore[Schedule]
     network: Network
-    eps: Annotated[tuple[Positive, ...], Field(min_length=1)] = (3.0, 6.0, 10.0, 15.0)
-    delta: Delta = 1e-4
+    eps: OneOrMore[Positive] = (3.0, 6.0, 10.0, 15.0)
+    delta: Probability = 1e-4
     removals: Count = 10
     strength: Positive = 0.001
     seeds: Count = 5
     data: str = ""
-    index: ClassVar[tuple[str, ...]] = ("profile", "way", "eps", "seed")
+    index = ("profile", "way", "eps", "seed")
 
     @cached_property
     def by_eps(self) -> Mapping[float, Schedule]:
@@ -168,7 +176,7 @@ class PrivateFeatures(Kind):
 
     def _without_privacy(self, prepared: Prepared, settings: RunSettings) -> list[Key]:
         """Return the accuracy of the network trained without privacy."""
-        bench = _bench_of_network(prepared.dataset, self.network, 0)
+        bench = self.network.bench(prepared.dataset, 0)
         weights = train_sgd(bench, bench.single)
         return [{"accuracy": bench.accuracy(weights, prepared.dataset.test)}]
 
@@ -180,7 +188,7 @@ class PrivateFeatures(Kind):
         seed = key["seed"]
         network_eps, network_delta = self._budget_of_one_record(key)
         started = time.perf_counter()
-        bench = _bench_of_network(prepared.dataset, self.network, seed)
+        bench = self.network.bench(prepared.dataset, seed)
         weights: Weights = dict(bench.head.named_parameters())
         if way != UNTRAINED:
             dpsgd = self.by_eps[key["eps"]].dpsgd
@@ -192,7 +200,7 @@ class PrivateFeatures(Kind):
         dataset = _with_features(prepared.dataset, partial(features, bench, weights))
         seen = replace(prepared, dataset=dataset)
         trained, sigma = self._head(entry, key, seen)
-        one_head = trained.head
+        one_head = trained.head  # built before the time is taken
         started = time.perf_counter()
         one_head.remove(trained.x[:1], trained.targets[:1])
         found = {"removal": time.perf_counter() - started, "sigma": sigma}
@@ -302,11 +310,6 @@ def schedule_for(eps: float, schedules: tuple[Schedule, ...]) -> Schedule:
             f"is {smallest:g}: add a schedule with least_eps: 0"
         )
     return max(fitting, key=lambda schedule: schedule.least_eps)
-
-
-def _bench_of_network(dataset: Dataset, network: Network, seed: int) -> Bench:
-    size = dataset.declared_size or len(dataset.train)
-    return network.bench(dataset.train, len(dataset.classes), int(size), seed)
 
 
 def _with_features(dataset: Dataset, extract: Any) -> Dataset:

@@ -9,19 +9,16 @@ Algorithm 1), and weights released by their closed-form stability.
 
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from agt.errors import ConfigError
 from agt.mechanisms.weights import ReleaseWeights
 from agt.models.linear import LinearModel
-from agt.settings import STRICT, Count, Positive
+from agt.settings import Count, Positive, Probability, keyword_schema
 
-from .accuracy import Delta
 from .baselines import Baseline, LocalRR, NoisyAgt
 from .bench import RECORD, Bench, Weights, train_sgd
 from .dp_sgd import DpSgd
@@ -33,7 +30,7 @@ from .perturbation import Perturbation
 EXACT = "release_weights"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class PrivateTrainings(Kind):
     """Accuracy of privately trained linear heads against the total budget (mean and range of
     seeds).
@@ -49,9 +46,9 @@ class PrivateTrainings(Kind):
     perturbed: tuple[Perturbation, ...]
     noisy: NoisyAgt
     eps: tuple[Positive, ...] = (0.1, 0.5, 1.0, 10.0)
-    delta: Delta = 1e-5
+    delta: Probability = 1e-5
     seeds: Count = 3
-    index: ClassVar[tuple[str, ...]] = ("series", "eps")
+    index = ("series", "eps")
 
     @cached_property
     def methods(self) -> dict[str, Baseline]:
@@ -76,9 +73,39 @@ class PrivateTrainings(Kind):
         return keys
 
     def rows(self, entry: Entry) -> pd.DataFrame:
+        """Return accuracies of heads that each method trained on its budget, beside plain SGD's."""
         if not self.keys:
             return pd.DataFrame()
-        return trained_heads(entry, self.keys, self.run, self.methods, self.delta, self.seeds)
+        model = entry.model(self.keys[0]["profile"], self.run).linear_head
+        if model is None:
+            raise ConfigError(
+                f"{entry.artifact.id}: the run needs certificate=stability and model=linear"
+            )
+        bench = _bench(entry, model)
+        test = model.problem.dataset.test
+        exact = ReleaseWeights.expectation(model, test.features, test.labels)
+        queries = model.features(test.features, "float64")
+        found = []
+
+        def right(weights: Weights) -> float:
+            return float((bench.labels(weights, queries) == test.labels).mean())
+
+        plain = right(train_sgd(bench, bench.single))
+        for key in self.keys:
+            eps = key["eps"]
+            method = self.methods.get(key["series"])
+            if method is None:
+                measured = {"accuracy": exact(ReleaseWeights.within(eps, self.delta))}
+            elif isinstance(method, Perturbation) and bench.classes != 2:
+                continue
+            else:
+                entry.runs.console.note(f"{key['series']}, eps = {eps:g}")
+                each = [
+                    right(method.fit(bench, eps, self.delta, seed)) for seed in range(self.seeds)
+                ]
+                measured = {"accuracy": float(np.mean(each)), "low": min(each), "high": max(each)}
+            found.append({**key, **measured, "plain SGD": plain})
+        return pd.DataFrame(found)
 
     def shown(self, rows: pd.DataFrame) -> Shown:
         plain = float(rows["plain SGD"].iloc[0])
@@ -112,45 +139,6 @@ TRAININGS_NOTES = (
     "records: that flatters them, and no proof of privacy rests on their rows; those of "
     "release_weights say in conf/training what they were chosen on.",
 )
-
-
-def trained_heads(
-    entry: Entry,
-    keys: list[Key],
-    run: Overrides,
-    methods: dict[str, Baseline],
-    delta: float,
-    seeds: int,
-) -> pd.DataFrame:
-    """The keys' rows: accuracy of heads that the key's method trained on its budget, beside
-    plain SGD's.
-    """
-    model = entry.model(keys[0]["profile"], run).linear_head
-    if model is None:
-        raise ConfigError(
-            f"{entry.artifact.id}: the run needs certificate=stability and model=linear"
-        )
-    bench = _bench(entry, model)
-    test = model.problem.dataset.test
-    exact = ReleaseWeights.expectation(model, test.features, test.labels)
-    queries = model.features(test.features, "float64")
-    found = []
-
-    def right(weights: Weights) -> float:
-        return float((bench.labels(weights, queries) == test.labels).mean())
-
-    plain = right(train_sgd(bench, bench.single))
-    for key in keys:
-        if key["series"] == EXACT:
-            measured = {"accuracy": exact(ReleaseWeights.within(key["eps"], delta))}
-        elif isinstance(method := methods[key["series"]], Perturbation) and bench.classes != 2:
-            continue
-        else:
-            entry.runs.console.note(f"{key['series']}, eps = {key['eps']:g}")
-            each = [right(method.fit(bench, key["eps"], delta, seed)) for seed in range(seeds)]
-            measured = {"accuracy": float(np.mean(each)), "low": min(each), "high": max(each)}
-        found.append({**key, **measured, "plain SGD": plain})
-    return pd.DataFrame(found)
 
 
 def _bench(entry: Entry, model: LinearModel) -> Bench:

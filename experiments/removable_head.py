@@ -10,12 +10,11 @@ a removal need not move the weights for it.
 
 import math
 import time
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.models.features import FeatureMap
@@ -28,7 +27,7 @@ from agt.unlearning.newton import NewtonStep, RemovableHead
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .entry import Entry, Key, Overrides, once
-from .experiment import Profile, ProfileName
+from .experiment import OneOrMore, Profile, ProfileName
 
 GAMMA = 0.25  # 003's Lipschitz constant of l'' for the logistic loss; 1 / (6 sqrt 3) is exact
 
@@ -111,23 +110,7 @@ def settings_of(strength: float, sigma: float, seed: int) -> Overrides:
 
 
 ENDS = ["accuracy", "low", "high"]  # a mean and its range
-Strengths = Annotated[tuple[Positive, ...], Field(min_length=1)]
-
-
-def probed(entry: Entry, name: ProfileName, own: Overrides, records: int) -> Key:
-    """Accuracy, the optimiser's residual, n, and the mean bounds of removing one record, of so
-    many records.
-    """
-
-    def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
-        trained = removing(prepared, settings, entry.artifact.id)
-        head = trained.head
-        right = accuracy(trained.model, prepared.dataset.test)
-        about = {"accuracy": right, "start": head.residual, "n": head.count}
-        return [{**about, **mean_bounds(trained, records)}]
-
-    (found,) = once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")
-    return found
+Strengths = OneOrMore[Positive]
 
 
 def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
@@ -136,7 +119,7 @@ def mean_bounds(trained: Removing, records: int) -> dict[str, float]:
     paper = []
     ours = []
     for row in trained.drawn(records):
-        step = head.copy().remove(trained.x[[row]], trained.targets[[row]])
+        step = deepcopy(head).remove(trained.x[[row]], trained.targets[[row]])
         paper.append(published(step, trained.objective))
         ours.append(step.after - step.before)
     return {"paper": float(np.mean(paper)), "ours": float(np.mean(ours))}
@@ -151,13 +134,21 @@ def averaged(
     draws: int,
     records: int,
 ) -> Key:
-    """The mean over draws of b of what ``probed`` finds; ``low``, ``high``: the range of the
-    accuracies.
+    """The means over draws of b: accuracy, the optimiser's residual, n, and the mean bounds of
+    removing one record, of so many records; ``low``, ``high``: the range of the accuracies.
     """
+
+    def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
+        trained = removing(prepared, settings, entry.artifact.id)
+        head = trained.head
+        right = accuracy(trained.model, prepared.dataset.test)
+        about = {"accuracy": right, "start": head.residual, "n": head.count}
+        return [{**about, **mean_bounds(trained, records)}]
+
     found = []
     for seed in range(draws):
         own = (*run, *settings_of(strength, sigma, seed))
-        found.append(probed(entry, name, own, records))
+        found += once(entry, name, own, " ".join(own[-3:]), make, f"removing {records}")
     each = pd.DataFrame(found)
     accuracies = each["accuracy"]
     return {**each.mean(), "low": accuracies.min(), "high": accuracies.max()}

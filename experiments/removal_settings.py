@@ -5,15 +5,14 @@ They show lambda, sigma and eps against accuracy and the number of removals that
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import pandas as pd
-from pydantic.dataclasses import dataclass as validated
 
-from agt.settings import STRICT, Count, Positive
+from agt.settings import Count, Positive, Probability, keyword_schema
 from agt_cli.report.figures import SERIES_STYLES
 
-from .accuracy import Delta
+from .curves import Looks
 from .entry import Entry, Key, Overrides
 from .figures import lines, named_points
 from .kinds import Figure, Kind, Shown, grid
@@ -30,7 +29,7 @@ SETTINGS_NOTES = (
 )
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class RemovalSettings(Kind):
     """What lambda and sigma do to accuracy and to the number of removals supported (003 Fig 1 left
     and right, Fig 4).
@@ -49,11 +48,11 @@ class RemovalSettings(Kind):
     sigmas: Strengths
     show: tuple[Literal["accuracy", "removals", "front"], ...] = ("accuracy", "removals")
     eps: Positive = 1.0
-    delta: Delta = 1e-4
+    delta: Probability = 1e-4
     draws: Count = 3
     records: Count = 50
     data: str = ""
-    index: ClassVar[tuple[str, ...]] = ("profile", "lambda", "sigma")
+    index = ("profile", "lambda", "sigma")
 
     @property
     def keys(self) -> list[Key]:
@@ -143,7 +142,7 @@ def settings_figures(rows: pd.DataFrame, at: str, draws: int) -> dict[str, Figur
 LAMBDA = "lambda = {:g}"
 
 
-def strength_looks(strengths: Iterable[float]) -> dict[str, dict[str, Any]]:
+def strength_looks(strengths: Iterable[float]) -> Looks:
     """Return how the line of each lambda looks, by its series.
 
     Figures whose largest values of lambda are the same show these alike.
@@ -170,7 +169,7 @@ def _front(rows: pd.DataFrame, about: list[str], fewest: int = 1) -> pd.DataFram
     return some[some["accuracy"] > before].sort_index()
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class RemovalBudgets(Kind):
     """Accuracy against eps where so many removals are to be supported (003 Fig 1 middle).
 
@@ -182,10 +181,10 @@ class RemovalBudgets(Kind):
     strengths: Strengths
     eps: Strengths = (0.01, 0.1, 1.0, 10.0)
     removals: Count = 100
-    delta: Delta = 1e-4
+    delta: Probability = 1e-4
     draws: Count = 3
     records: Count = 50
-    index: ClassVar[tuple[str, ...]] = ("profile", "lambda", "eps")
+    index = ("profile", "lambda", "eps")
 
     @property
     def keys(self) -> list[Key]:

@@ -5,22 +5,23 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.errors import ConfigError
 from agt.models.model import accuracy
-from agt.settings import STRICT, Count
+from agt.settings import Count, keyword_schema
 from agt.unlearning.newton import worst_step_increase
 from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .certified import Variants
 from .entry import Entry, Key, Overrides, once
+from .experiment import AtLeastTwo
 from .figures import lines, pictures
 from .kinds import EVERY, Figure, Kind, Shown, grid
 from .removable_head import GAMMA, Removing, column_of, published, removing
@@ -38,7 +39,7 @@ BOUNDS_NOTES = (
 ONE_AT_A_TIME = "one at a time"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class RemovalBounds(Kind):
     """Bounds on the gradient's residual, and the residual, against the number of records removed
     (003 Fig 2).
@@ -50,10 +51,10 @@ class RemovalBounds(Kind):
     """
 
     run: Overrides
-    removals: Annotated[int, Field(ge=2)] = 500
-    batch: Annotated[int, Field(ge=2)] = 10
+    removals: AtLeastTwo = 500
+    batch: AtLeastTwo = 10
     every: Count = 10
-    index: ClassVar[tuple[str, ...]] = ("profile", "way", "removed")
+    index = ("profile", "way", "removed")
 
     @property
     def many(self) -> str:
@@ -189,7 +190,7 @@ def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
         yield "rigorous", f"measured after each, {words}", removed, polished.residual
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class RemovalDifficulty(Kind):
     """The training images whose removal moves the weights most, and least (003 Fig 3).
 
@@ -200,7 +201,7 @@ class RemovalDifficulty(Kind):
 
     run: Overrides
     images: Annotated[int, Field(ge=1, le=20)] = 10
-    index: ClassVar[tuple[str, ...]] = ("profile", "side", "rank")
+    index = ("profile", "side", "rank")
 
     @property
     def keys(self) -> list[Key]:
@@ -210,7 +211,7 @@ class RemovalDifficulty(Kind):
         """Return the images of the two ends, ordered by how far their removal moves the weights."""
         trained = removing(prepared, settings, "removal_difficulty")
         one_by_one = zip(trained.x[:, None], trained.targets[:, None], strict=True)
-        steps = [trained.head.copy().remove(x, targets) for x, targets in one_by_one]
+        steps = [deepcopy(trained.head).remove(x, targets) for x, targets in one_by_one]
         moved = np.array([step.length for step in steps])
         order = np.argsort(moved)
         labels = trained.targets.argmax(axis=1)
@@ -269,7 +270,7 @@ TIMES_NOTES = (
 )
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class RemovalTimes(Kind):
     """Seconds of one removal beside seconds of training (003 Table 1).
 
@@ -282,7 +283,7 @@ class RemovalTimes(Kind):
     timed: Variants
     removals: Count = 50
     anew: Count = 3
-    index: ClassVar[tuple[str, ...]] = ("profile", "row")
+    index = ("profile", "row")
 
     @property
     def by_label(self) -> Mapping[str, Overrides]:

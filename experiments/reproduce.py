@@ -14,20 +14,18 @@ import pandas as pd
 from agt.data.prepared import PREPARED
 from agt.errors import ConfigError, DataMissing
 from agt.relations import RELATIONS
-from agt.store.atomic import write_atomic
 from agt.store.locations import resolve
 from agt.store.sealed import unseal
 from agt_cli.command_settings.reproduce import ReproduceConfig, check_reproduce
 from agt_cli.composing import compose_command
 from agt_cli.report.console import Console
-from agt_cli.report.markdown import report_page
 from agt_cli.report.record import RunRecord
 
 from .catalogue import KINDS, make_kind
 from .entry import Entry
 from .experiment import Artifact, Experiment, Profile, ProfileName, load_experiment
 from .kinds import Kind
-from .pages import overview, reproduction_report, rows_of_cells, summaries, summary
+from .pages import reproduction_report, rows_of_cells, summary
 from .rendering import Section, check_published, render
 from .runs import Runs
 
@@ -107,7 +105,7 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
         experiment = replace(experiment, data=data, artifacts=artifacts)
     elif request.data == "original" or (request.data == "either" and experiment.original):
         bases = (experiment.on_original().base, experiment.base)
-        there = [_is_there([*base, *common, *request.overrides]) for base in bases]
+        there = [_data_path([*base, *common, *request.overrides]).exists() for base in bases]
         if request.data == "original" or there != [False, True]:
             experiment = experiment.on_original()
             words = [*experiment.base, *common, *request.overrides]
@@ -117,10 +115,6 @@ def _on_data(experiment: Experiment, request: ReproduceConfig, common: Sequence[
         return experiment
     listed = ", ".join(changed)
     return replace(experiment, data=f"{experiment.data} (overridden: {listed})")
-
-
-def _is_there(overrides: Sequence[str]) -> bool:
-    return _data_path(overrides).exists()
 
 
 def _data_path(overrides: Sequence[str]) -> Path:
@@ -181,7 +175,6 @@ def run(job: Reproduction, record: RunRecord, console: Console) -> dict[str, Any
         "summary.json",
         summary(experiment.title, experiment.data, profiles, sections, peak).encode(),
     )
-    _refresh_overview(record.folder.parent, console)
     console.say(f"report: {record.folder / 'report.html'}")
     return {
         "metrics": record.metrics,
@@ -220,22 +213,6 @@ def _words(profile: Profile) -> str:
         f"{privacy.name}: k counts {privacy.describe_neighbours()}; unlearning with "
         f"{unlearning.name}: {unlearning.describe_neighbours()}; {proof}"
     )
-
-
-def _refresh_overview(folder: Path, console: Console) -> None:
-    """Write an overview beside the records: of the newest finished one of each experiment, with
-    its figures.
-    """
-    words = overview(summaries(folder))
-
-    def content(name: str) -> bytes | None:
-        path = folder / name
-        return path.read_bytes() if path.is_file() else None
-
-    page = report_page(words, content)
-    for name, text in {"overview.md": words, "overview.html": page}.items():
-        write_atomic(folder / name, text.encode(errors="replace"))
-    console.note(f"overview, with every figure: {folder / 'overview.html'}")
 
 
 def _show(section: Section, console: Console) -> None:

@@ -52,9 +52,12 @@ from agt_cli.runs.prepare import (
 COMMAND = "reproduce"  # of these records
 RESULTS = "results.parquet"
 FACTS = "facts.json"
+TableAndFacts = tuple[pd.DataFrame, dict[str, Any]]
+Make = Callable[[Prepared, RunSettings], TableAndFacts]
+"""Computes the table and the facts of a run from its data and its settings."""
 
 
-def kept(place: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+def kept(place: Path) -> TableAndFacts | None:
     """Return the table and the facts of the finished record in a folder; None: there is none.
 
     Args:
@@ -198,7 +201,7 @@ class Runs:
             ConfigError: the kept run's file is damaged, edited, or of another name.
         """
 
-        def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+        def make(prepared: Prepared, settings: RunSettings) -> TableAndFacts:
             started = time.perf_counter()
             model = fit(prepared, settings, self.console)
             trained = time.perf_counter()
@@ -236,10 +239,10 @@ class Runs:
         self,
         overrides: Sequence[str],
         label: str,
-        make: Callable[[Prepared, RunSettings], tuple[pd.DataFrame, dict[str, Any]]],
+        make: Make,
         on: str,
         queries: np.ndarray | None = None,
-    ) -> tuple[pd.DataFrame, dict[str, Any]]:
+    ) -> TableAndFacts:
         """A table and facts that ``make`` makes of a run, found again by the run's signature.
 
         Args:
@@ -413,7 +416,7 @@ def left_out(
         ``Finished.frame`` and ``Finished.ks``.
     """
 
-    def make(prepared: Prepared, settings: RunSettings) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def make(prepared: Prepared, settings: RunSettings) -> TableAndFacts:
         dataset = prepared.dataset
         part = dealt(dataset.train.units, folds)
         size = dataset.declared_size and dataset.declared_size * (1 - 1 / folds)

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.prepared import part_of
 from agt.numeric import bisect, whole_midpoint
-from agt.settings import STRICT, Count, build
+from agt.settings import Count, build, keyword_schema
 from agt.store.locations import resolve
 from agt.targets import targets_of, trusting
 from agt_cli.composing import compose_command
@@ -27,7 +26,7 @@ from agt_cli.report.sections_md import describe_edits
 
 from .amex_like import make
 from .entry import Entry, Key, Overrides, Purpose
-from .experiment import ProfileName
+from .experiment import OneOrMore, ProfileName
 from .figures import batches_by_depth, lines
 from .kinds import Figure, Kind, Shown, grid, tidy
 
@@ -39,7 +38,7 @@ SEARCH = ["profile", "claim", "data", "k counts", "depth", "seed"]
 MONOTONE = "larger batches certify more"
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class SmallestBatch(Kind):
     """The smallest batch that certifies ``fraction`` of the test records at ``k``, by claim, depth
     and initialisation.
@@ -57,8 +56,8 @@ class SmallestBatch(Kind):
     """
 
     run: Overrides = ()
-    claims: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("privacy", "unlearning")
-    depths: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 2, 3, 4)
+    claims: OneOrMore[Purpose] = ("privacy", "unlearning")
+    depths: OneOrMore[Count] = (1, 2, 3, 4)
     width: Count = 128
     seeds: dict[ProfileName, Count] | None = None
     k: Count = 50
@@ -67,7 +66,7 @@ class SmallestBatch(Kind):
     per_doubling: Count = 4
     generated: Annotated[int, Field(ge=1000)] = 1_000_000
     data: Literal["either", "generated"] = "either"
-    index: ClassVar[tuple[str, ...]] = ("profile", "claim", "depth", "seed", "steps")
+    index = ("profile", "claim", "depth", "seed", "steps")
 
     @property
     def seed_counts(self) -> Mapping[ProfileName, int]:
@@ -139,60 +138,58 @@ class SmallestBatch(Kind):
         searches = rows.groupby(SEARCH, sort=False)
         found = pd.DataFrame([_found(probes, self.fraction) for _, probes in searches])
         answers = over_seeds(found, rows["size"].iloc[0])
-        has_ranges = max(self.seed_counts.values(), default=1) > 1
-        figures = batch_figures(rows, answers, self.fraction, self.k, has_ranges)
         notes = (
             _agreement(rows, self.per_doubling),
             "Seconds are those of training with bounds, when the run was made.",
         )
+        figures = self._figures(rows, answers)
         return Shown(found.drop(columns="batch"), figures, notes, measured=answers)
+
+    def _figures(self, rows: pd.DataFrame, answers: pd.DataFrame) -> tuple[Figure, Figure]:
+        """Return the smallest batch against the number of hidden layers, and every run of the
+        searches.
+
+        Args:
+            rows: every run.
+            answers: of ``over_seeds``.
+        """
+        has_ranges = max(self.seed_counts.values(), default=1) > 1
+        smallest = answers.assign(series=_claim_and_profile(answers))
+        series = _claim_and_profile(rows)
+        if rows["seed"].nunique() > 1:
+            series = series + ", seed " + rows["seed"].astype(str)
+        every = rows[[*SEARCH, "batch", "certified"]].assign(series=series)
+        share = f"certified at k = {self.k}"
+        several_words = (
+            " Median and range over initialisations; a range that reaches the line: for some, all "
+            "records in one batch are not enough."
+        )
+        caption = (
+            f"The smallest batch at which {self.fraction:.0%} of the test records are certified at "
+            f"k = {self.k}; empty marks on the dotted line: not even with all records in one "
+            f"batch.{several_words * has_ranges}"
+        )
+        of_answers = partial(batches_by_depth, size=float(rows["size"].iloc[-1]))
+        depths = sorted(set(rows["depth"]))
+        of_runs = lines(
+            "batch",
+            "certified",
+            "batch",
+            share,
+            level=self.fraction,
+            level_name=f"{self.fraction:.0%}",
+            panels="panel",
+            order=tuple(f"depth {depth}" for depth in depths),
+        )
+        panels = every.assign(panel="depth " + rows["depth"].astype(str))
+        caption_of_runs = "Certified fraction of the test records in every run of the searches."
+        return (
+            Figure(caption, smallest, of_answers),
+            Figure(caption_of_runs, panels, of_runs, "_runs"),
+        )
 
     def compared(self, key: Key) -> Key:
         return {f"smallest batch, {key['claim']}, depth {key['depth']}": "batch"}
-
-
-def batch_figures(
-    rows: pd.DataFrame, answers: pd.DataFrame, fraction: float, k: int, ranges: bool
-) -> tuple[Figure, Figure]:
-    """The smallest batch against the number of hidden layers, and every run of the searches.
-
-    Args:
-        rows: every run; ``answers``: of ``over_seeds``.
-        ranges: whether there are several initialisations.
-    """
-    smallest = answers.assign(series=_claim_and_profile(answers))
-    series = _claim_and_profile(rows)
-    if rows["seed"].nunique() > 1:
-        series = series + ", seed " + rows["seed"].astype(str)
-    every = rows[[*SEARCH, "batch", "certified"]].assign(series=series)
-    share = f"certified at k = {k}"
-    several_words = (
-        " Median and range over initialisations; a range that reaches the line: for some, all "
-        "records in one batch are not enough."
-    )
-    caption = (
-        f"The smallest batch at which {fraction:.0%} of the test records are certified at k "
-        f"= {k}; empty marks on the dotted line: not even with all records in one batch."
-        f"{several_words * ranges}"
-    )
-    of_answers = partial(batches_by_depth, size=float(rows["size"].iloc[-1]))
-    depths = sorted(set(rows["depth"]))
-    of_runs = lines(
-        "batch",
-        "certified",
-        "batch",
-        share,
-        level=fraction,
-        level_name=f"{fraction:.0%}",
-        panels="panel",
-        order=tuple(f"depth {depth}" for depth in depths),
-    )
-    panels = every.assign(panel="depth " + rows["depth"].astype(str))
-    caption_of_runs = "Certified fraction of the test records in every run of the searches."
-    return (
-        Figure(caption, smallest, of_answers),
-        Figure(caption_of_runs, panels, of_runs, "_runs"),
-    )
 
 
 def _claim_and_profile(rows: pd.DataFrame) -> pd.Series:

@@ -15,12 +15,11 @@ Formal guarantees
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from pydantic.dataclasses import dataclass as validated
 
 from agt.data.records import Records
 from agt.errors import ConfigError, nearest
@@ -28,13 +27,21 @@ from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.planning import Budget, QueryEvidence, afford
 from agt.mechanisms.weights import noise_scale, weights_budget
 from agt.numeric import SeededRandomness, labels_of
-from agt.settings import STRICT, BatchConfig, Count, Positive, TrainingConfig
+from agt.settings import (
+    BatchConfig,
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    TrainingConfig,
+    keyword_schema,
+    schema,
+)
 
-from .accuracy import Delta
 from .bench import train_sgd
 from .dp_sgd import DpSgd
 from .entry import Entry, Key, Overrides
-from .experiment import ProfileName
+from .experiment import OneOrMore, ProfileName
 from .figures import marks
 from .kinds import Figure, Kind, Shown, grid
 
@@ -48,7 +55,7 @@ Offer = tuple[float, Answers]
 """The expected share of right labels, and what answers an array of test records in one draw."""
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Teacher:
     """A row of the table.
 
@@ -73,20 +80,20 @@ class Teacher:
                 raise ValueError(f"unknown mechanism '{name}'{nearest(name, known)}")
 
 
-@validated(frozen=True, config=STRICT)
+@schema
 class Student:
     """How a student is trained, full batch: chosen without a look at any private record."""
 
     epochs: Count = 100
     lr: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: NonNegative = 0.01
 
 
 STUDENT = Student()
 
 
-@validated(frozen=True, config=STRICT, kw_only=True)
+@keyword_schema
 class Students(Kind):
     """Accuracy of students, for each teacher, profile and number of labels bought: mean and range
     of the draws.
@@ -98,16 +105,16 @@ class Students(Kind):
         trained: how many DP-SGD teachers are trained; draws go through them in turn.
     """
 
-    teachers: Annotated[tuple[Teacher, ...], Field(min_length=1)]
+    teachers: OneOrMore[Teacher]
     run: Overrides = ()
     eps: Positive = 10.0
-    delta: Delta = 1e-5
-    queries: Annotated[tuple[Count, ...], Field(min_length=1)] = (100,)
+    delta: Probability = 1e-5
+    queries: OneOrMore[Count] = (100,)
     draws: Count = 20
     trained: Count = 3
     student: Student = STUDENT
     dpsgd: DpSgd | None = None
-    index: ClassVar[tuple[str, ...]] = ("teacher", "profile", "labels")
+    index = ("teacher", "profile", "labels")
 
     @property
     def by_label(self) -> Mapping[str, Teacher]:
@@ -156,20 +163,49 @@ class Students(Kind):
         Raises:
             ConfigError: the settings of the teacher's DP-SGD are missing.
         """
-        by_dpsgd = teacher.mechanisms[name] == "dpsgd"
-        if by_dpsgd and self.dpsgd is None:
-            raise ConfigError(
-                f"{entry.artifact.id}: a teacher uses dpsgd, but the settings of dpsgd are missing"
-            )
-        how = self.dpsgd if by_dpsgd else None
         own = (*self.run, *teacher.run)
-        budget = Budget(self.eps, self.delta, self.draws)
-        found = private_labels(entry, name, own, how, budget, self.trained)
-        prepared, _ = entry.data(name, own)
-        is_right = found == prepared.dataset.test.labels
+        if teacher.mechanisms[name] == "dpsgd":
+            found = self._labels_by_dpsgd(entry, name, own)
+        else:
+            found = self._labels_by_released_weights(entry, name, own)
+        is_right = found == entry.data(name, own)[0].dataset.test.labels
         accuracy = float(is_right.mean())
         offer: Offer = (accuracy, lambda asked, draw: found[draw % len(found), asked])
         return accuracy, [offer] * len(self.queries)
+
+    def _labels_by_dpsgd(self, entry: Entry, name: ProfileName, own: Overrides) -> np.ndarray:
+        """Return the test records' labels by each of several DP-SGD trainings, [trained, n]."""
+        if self.dpsgd is None:
+            raise ConfigError(
+                f"{entry.artifact.id}: a teacher uses dpsgd, but the settings of dpsgd are missing"
+            )
+        prepared, settings = entry.data(name, own)
+        single = prepared.dataset.test.features.astype(np.float32)
+        first = settings.training.seed  # a run's first initialisation is its own
+        labels = []
+        for number in range(self.trained):
+            bench = entry.bench(name, own, seed=first + number, dtype="float32")
+            weights = self.dpsgd.fit(bench, self.eps, self.delta, number)
+            labels.append(bench.labels(weights, single))
+        return np.stack(labels)
+
+    def _labels_by_released_weights(
+        self, entry: Entry, name: ProfileName, own: Overrides
+    ) -> np.ndarray:
+        """Return the test records' labels by weights that are released anew, [draws, n]."""
+        model = entry.model(name, own).linear_head
+        if model is None:
+            raise ConfigError(
+                f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear"
+            )
+        phi = model.phi(entry.data(name, own)[0].dataset.test.features)
+        theta = model.trained.weight.numpy()
+        sigma = noise_scale(model.l2_sensitivity, weights_budget(self.eps, self.delta))
+        labels = []
+        for draw in range(self.draws):
+            noise = np.random.default_rng(draw).standard_normal(theta.shape)
+            labels.append(labels_of(phi @ (theta + sigma * noise).T))
+        return np.stack(labels)
 
     def _certified_teacher(
         self, entry: Entry, name: ProfileName, teacher: Teacher, mechanism: str
@@ -183,7 +219,7 @@ class Students(Kind):
         evidence = finished.evidence(profile.vote)
         budgets = [Budget(self.eps, self.delta, number) for number in self.queries]
         offers = [sold(evidence, mechanism, one, profile.bounds) for one in budgets]
-        return evidence.accuracy, offers
+        return evidence.nominal_score, offers
 
     def shown(self, rows: pd.DataFrame) -> Shown:
         columns: Key = {"x": "student", "y": "teacher", "series": "rules", "panels": "labels"}
@@ -214,47 +250,6 @@ STUDENTS_NOTES = (
 )
 
 
-def private_labels(
-    entry: Entry,
-    name: ProfileName,
-    own: Overrides,
-    dpsgd: DpSgd | None,
-    budget: Budget,
-    trained: int,
-) -> np.ndarray:
-    """[draws, n] labels of the test records, by weights that are private: of so many DP-SGD
-    trainings, or released.
-
-    Args:
-        budget: its queries are the draws of released weights.
-    """
-    prepared, settings = entry.data(name, own)
-    test = prepared.dataset.test
-    if dpsgd is not None:
-        first = settings.training.seed  # a run's first initialisation is its own
-        seeds = range(first, first + trained)
-        benches = [entry.bench(name, own, seed=seed, dtype="float32") for seed in seeds]
-        single = test.features.astype(np.float32)
-        labels = []
-        for seed, bench in enumerate(benches):
-            weights = dpsgd.fit(bench, budget.eps, budget.delta, seed)
-            labels.append(bench.labels(weights, single))
-        return np.stack(labels)
-    model = entry.model(name, own).linear_head
-    if model is None:
-        raise ConfigError(
-            f"{entry.artifact.id}: release_weights needs certificate=stability and model=linear"
-        )
-    phi = model.phi(test.features)
-    theta = model.trained.weight.numpy()
-    sigma = noise_scale(model.l2_sensitivity, weights_budget(budget.eps, budget.delta))
-    labels = []
-    for draw in range(budget.queries):
-        noise = np.random.default_rng(draw).standard_normal(theta.shape)
-        labels.append(labels_of(phi @ (theta + sigma * noise).T))
-    return np.stack(labels)
-
-
 def sold(evidence: QueryEvidence, name: str, budget: Budget, bounds: tuple[str, ...]) -> Offer:
     """The expected accuracy of labels sold one by one, each with noise of its own, and the
     labels.
@@ -274,7 +269,7 @@ def sold(evidence: QueryEvidence, name: str, budget: Budget, bounds: tuple[str, 
     def answers(asked: np.ndarray, draw: int) -> np.ndarray:
         return mechanism.release(labels[asked], seen[asked], SeededRandomness(draw))
 
-    return evidence.expected_accuracy(mechanism), answers
+    return evidence.expected(mechanism), answers
 
 
 def taught(

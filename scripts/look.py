@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PAGES = ("overview.html", "report.html")
+PAGE = "report.html"
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844), "narrow": (360, 740)}
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 TEST = """
@@ -166,7 +166,7 @@ def main() -> int:
     if browser() is None:
         print(f"needs one of {', '.join(BROWSERS)} on PATH", file=sys.stderr)
         return 1
-    pages = [page for name in PAGES for page in arguments.folder.rglob(name)]
+    pages = list(arguments.folder.rglob(PAGE))
     failed = 0
     for page in sorted(pages):
         lines = faults(page)

@@ -201,7 +201,7 @@ def _spend(path, tell, chance: random.Random) -> None:  # type: ignore[no-untype
         except Exhausted:
             tell("exhausted")
             return
-        tell(f"debit {debit.head.count} {debit.head.hash} {debit.size}")
+        tell(f"debit {debit.entry.head.count} {debit.entry.head.hash} {debit.size}")
         if chance.random() < 0.5:
             drawn = {key: chance.randrange(1000) for key in fresh[: debit.size]}
             for key, label in ledger.answer(debit, drawn).items():

@@ -165,18 +165,23 @@ def _hidden_lines(axes: Axes, lines: list[Line2D], panel: str) -> Iterator[str]:
         return
     every = _pixels(axes)
     for line in [line for line in lines if line.get_transform() == axes.transData]:
-        # with what is drawn wider where others cover it
-        parts = [one for one in axes.lines if one.get_label().lstrip("_") == line.get_label()]
         background = axes.patch
-        others = [one for one in axes.get_children() if one not in (*parts, background)]
+        others = [one for one in axes.get_children() if one not in (line, background)]
         others = [one for one in others if one.get_visible()]
-        _show(parts, False)
+        _show([line], False)
         seen = _count_differences(every, _pixels(axes))
         _show(others, False)
         nothing = _pixels(axes)
         _show([line], True)
+        # As large as those that nothing covers: a covered one is larger, so that its rim is seen.
+        width = line.get_linewidth()
+        size = line.get_markersize()
+        line.set_linewidth(min(one.get_linewidth() for one in lines))
+        line.set_markersize(min(one.get_markersize() for one in lines))
         whole = _count_differences(nothing, _pixels(axes))
-        _show([*parts, *others], True)
+        line.set_linewidth(width)
+        line.set_markersize(size)
+        _show([line, *others], True)
         if seen < SEEN * whole:
             yield f"{panel}: {line.get_label()!r} is hidden, {seen} of {whole} pixels are seen"
 

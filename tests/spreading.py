@@ -28,7 +28,7 @@ from agt.distributed import Group, group, together
 from agt.errors import AgtError, ConfigError
 from agt.fitted import Fitted
 from agt.models.fitting import fit
-from agt.training.checkpoint import CheckpointState, NoCheckpoints
+from agt.training.checkpoint import Checkpoints, CheckpointState
 from agt.training.settings import NoiseConfig
 
 SIZES = (2, 3)
@@ -56,13 +56,13 @@ class Files:
 
 
 @dataclass
-class Kept(NoCheckpoints):
+class Kept(Checkpoints):
     """Checkpoints in memory: the state after some step, where somebody has one."""
 
     state: CheckpointState | None = None
     offered: dict[int, CheckpointState] = field(default_factory=dict)
 
-    def last_state(self) -> CheckpointState | None:  # type: ignore[override]
+    def last_state(self) -> CheckpointState | None:
         return self.state
 
     def save_if_due(

@@ -20,7 +20,7 @@ from agt.bounds.products import EXACT, Bounds, Products
 from agt.bounds.rounding import Rounding
 from agt.bounds.rules import TRAINED_RULES, rules_for
 from agt.errors import ConfigError
-from agt.messages import Message
+from agt.messages import Message, joined
 from agt.numeric import labels_of
 
 # How many differences of two classes' logits are bounded together, so that memory is bounded.
@@ -579,15 +579,34 @@ def output_problem(layers: Sequence[nn.Module], loss: str, classes: int) -> Mess
     Raises:
         ConfigError: the loss does not fit the number of classes.
     """
+    problems = list[str | Message]()
     last = layers[-1] if layers else None
     if not isinstance(last, nn.Linear):
         end = f", but it is nn.{type(last).__name__}" if layers else ""
-        return Message(
-            "The last layer must be nn.Linear{end}. It gives the scores from which the loss "
+        problems.append(
+            f"The last layer must be nn.Linear{end}. It gives the scores from which the loss "
             "computes probabilities. Leave out what follows the last nn.Linear, or add one at the "
-            "end",
-            end=end,
+            "end"
         )
+    linear_layers = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    if linear_layers:
+        mismatch = _output_mismatch(linear_layers[-1], loss, classes)
+        if mismatch is not None:
+            problems.append(mismatch)
+    return joined(problems, ". ") if problems else None
+
+
+def _output_mismatch(last: nn.Linear, loss: str, classes: int) -> Message | None:
+    """Return the reason why a layer has too many or too few outputs for a loss; None if it fits.
+
+    Args:
+        last: the layer whose outputs are the scores.
+        loss: a key of ``LOSSES``.
+        classes: the number of classes of the data.
+
+    Raises:
+        ConfigError: the loss does not fit the number of classes.
+    """
     logit_loss = find_loss(loss, classes)
     needed = 1 if logit_loss.one_output else classes
     outputs = last.out_features

@@ -12,7 +12,7 @@ from agt.bounds.layer_rule import LayerRule
 from agt.bounds.linear import LinearRule
 from agt.bounds.pooling import AvgPoolRule
 from agt.bounds.reshaping import ReshapeRule
-from agt.bounds.unsupported import advice_for
+from agt.bounds.unsupported import advice_for, describe_layer
 from agt.errors import ConfigError
 from agt.messages import Message, joined
 
@@ -97,7 +97,7 @@ def missing_rules(layers: Mapping[str, nn.Module]) -> Message | None:
         if type(layer) not in RULES:
             is_last = layer is [*layers.values()][-1]
             advice = advice_for(layer, RULES, is_last=is_last)
-            layers_of_advice.setdefault(advice, []).append(f"layer {name} ({type(layer).__name__})")
+            layers_of_advice.setdefault(advice, []).append(describe_layer(name, layer))
     if not layers_of_advice:
         return None
     remedies = [
@@ -139,7 +139,7 @@ def _check_record_forms(layers: dict[str, nn.Module]) -> None:
     previous = ""  # the description of the layer before, for the error
     form = ""  # of the values between layers: "rows" or "images", or empty while it is unknown
     for name, layer in layers.items():
-        description = f"layer {name} ({type(layer).__name__})"
+        description = describe_layer(name, layer)
         # A layer that is not listed there accepts either form, and keeps it.
         input_form, output_form = RECORD_FORMS.get(type(layer), (form, form))
         if form and input_form != form:

@@ -1,4 +1,4 @@
-"""What to write instead of a layer that has no bound rule, by the name of its class in PyTorch."""
+"""What to write instead of a layer or function that has no bound rule, by its name in PyTorch."""
 
 from collections.abc import Iterable, Mapping
 
@@ -59,6 +59,54 @@ _ADVICE: Mapping[str, tuple[str, ...]] = {
     "Use nn.Linear(INPUTS, OUTPUTS), with the number of inputs": ("LazyLinear", "Bilinear"),
 }
 _ADVICE_OF_LAYER = {name: advice for advice, names in _ADVICE.items() for name in names}
+_RESHAPING = "Use x.flatten(1), or to make images x.view(-1, CHANNELS, HEIGHT, WIDTH)"
+_ADVICE_OF_FUNCTION = {
+    **{name.lower(): advice for name, advice in _ADVICE_OF_LAYER.items()},
+    "instancenorm": _NORMALISES_RECORD,
+    **dict.fromkeys(
+        ("view", "reshape", "flatten", "unsqueeze", "permute", "transpose"), _RESHAPING
+    ),
+    **dict.fromkeys(
+        ("add", "sub", "mul", "truediv", "div", "pow", "neg", "normalize"),
+        "Leave this out, and scale the features by public constants beforehand instead (a table "
+        "does this by itself)",
+    ),
+    **dict.fromkeys(
+        ("float", "double", "half", "to", "type", "contiguous", "clone"),
+        "Leave this out, because agt converts the features itself",
+    ),
+    "squeeze": "Leave this out, because agt takes a row of outputs for each record",
+    "argmax": "Leave this out, because the last layer must give a score for each class",
+    "detach": "Leave this out, because agt trains all layers",
+}
+"""Name of a function or method, in lower case without underscores -> what to write instead."""
+
+
+class AppliedFunction(nn.Module):
+    """A function that a network's ``forward`` calls, and that no layer with a bound rule computes.
+
+    Attributes:
+        function: its name.
+        line: the line of code that calls it, for messages; empty: not known.
+    """
+
+    def __init__(self, function: str, line: str) -> None:
+        super().__init__()
+        self.function = function
+        self.line = line
+
+
+def describe_layer(name: str, layer: nn.Module) -> str:
+    """Return what a message calls a layer of a network.
+
+    Args:
+        name: the layer's name in the network.
+        layer: the layer.
+    """
+    if isinstance(layer, AppliedFunction):
+        place = f" ({layer.line})" if layer.line else ""
+        return f"{layer.function}(){place}"
+    return f"layer {name} ({type(layer).__name__})"
 
 
 def advice_for(layer: nn.Module, known: Iterable[type[nn.Module]], *, is_last: bool) -> str:
@@ -72,13 +120,15 @@ def advice_for(layer: nn.Module, known: Iterable[type[nn.Module]], *, is_last: b
     Returns:
         The sentence without its full stop, as a template of ``agt.messages.Message``.
     """
-    name = type(layer).__name__
-    if type(layer).__module__.startswith("torch.nn."):
-        advice = _ADVICE_OF_LAYER.get(name, "")
+    advice = ""
+    if isinstance(layer, AppliedFunction):
+        advice = _ADVICE_OF_FUNCTION.get(layer.function.replace("_", ""), "")
+    elif type(layer).__module__.startswith("torch.nn."):
+        advice = _ADVICE_OF_LAYER.get(type(layer).__name__, "")
+    if advice:
         if advice == _LOSS_HAS_SOFTMAX and not is_last:
             return _ACTIVATION
-        if advice:
-            return advice
+        return advice
     for kind in known:
         if isinstance(layer, kind):
             return f"Use nn.{kind.__name__} itself, because a subclass may compute something else"

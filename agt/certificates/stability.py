@@ -5,7 +5,7 @@ moves the margin. The module also has the certificates of this kind, and the env
 the margin for each k) that votes of margins need.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -104,46 +104,23 @@ class ClosedFormCertificates(Certificates):
         return np.zeros(len(self.distance), dtype=bool)
 
     @classmethod
-    def concatenate(
-        cls, chunks: Iterable["ClosedFormCertificates"], rows: int
-    ) -> "ClosedFormCertificates":
+    def concatenate(cls, chunks: Sequence["ClosedFormCertificates"]) -> "ClosedFormCertificates":
         """Return the certificates of all queries of one head, from those of successive chunks.
-
-        Each chunk is copied into the result before the next one is made, so that all chunks are
-        never in memory at once.
 
         Args:
             chunks: at least one, in the order of the queries, all of one head and one grid. Either
                 all have ``edits_to_win`` or none has, and the same holds for ``logits``.
-            rows: the number of queries of all chunks together.
         """
-        prediction = np.empty(rows, np.int64)
-        certified_at_zero = np.empty(rows, bool)
-        distance = np.empty(rows, np.int64)
-        edits_to_win: list[np.ndarray] = []
-        logits: list[np.ndarray] = []
-        start = 0
-        for chunk in chunks:
-            end = start + len(chunk.distance)
-            prediction[start:end] = chunk.prediction
-            distance[start:end] = chunk.distance
-            certified_at_zero[start:end] = cast(LazyFlags, chunk.certified).certified_at_zero
-            if chunk.edits_to_win is not None:
-                edits_to_win.append(chunk.edits_to_win)
-            if chunk.logits is not None:
-                logits.append(chunk.logits)
-            start = end
-        all_edits_to_win = None
-        if edits_to_win:
-            all_edits_to_win = np.concatenate(edits_to_win, axis=1)
-        # ``chunk`` is the last one; all of them have the same grid and relation.
+        flags = [cast(LazyFlags, chunk.certified) for chunk in chunks]
+        edits_to_win = [chunk.edits_to_win for chunk in chunks if chunk.edits_to_win is not None]
+        logits = [chunk.logits for chunk in chunks if chunk.logits is not None]
         return cls.from_distances(
-            chunk.ks,
-            chunk.relation,
-            prediction,
-            certified_at_zero,
-            distance,
-            edits_to_win=all_edits_to_win,
+            chunks[0].ks,
+            chunks[0].relation,
+            prediction=np.concatenate([chunk.prediction for chunk in chunks]),
+            certified_at_zero=np.concatenate([flag.certified_at_zero for flag in flags]),
+            distance=np.concatenate([chunk.distance for chunk in chunks]),
+            edits_to_win=np.concatenate(edits_to_win, axis=1) if edits_to_win else None,
             logits=np.concatenate(logits) if logits else None,
         )
 

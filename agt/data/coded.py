@@ -172,7 +172,8 @@ class RowLookup:
         features = aligned_empty((len(codes), self.width), self.dtype) if out is None else out
         for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
             for group in self.groups:
-                level_indices = (codes[rows, group.columns] + group.first_levels).ravel()
+                row_codes = codes[rows].take(group.columns, axis=1)
+                level_indices = (row_codes + group.first_levels).ravel()
                 if len(self.groups) == 1:
                     # Written into the result directly. NumPy needs no copy for that in the mode
                     # "wrap", which has no other effect, because all indices are valid.

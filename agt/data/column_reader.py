@@ -314,14 +314,12 @@ class ColumnReader:
         is_date = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
         # Some declared formats read digits as something else than a number: 20240131 as a date.
         reads_digits_as_text = form is not None and not form.takes_numbers
-        if pa.types.is_decimal(column.type):
-            # Arrow chooses the scale of decimals from the whole column, so their text depends on
-            # other cells: no declared format may read it.
-            if reads_digits_as_text:
-                column = column.cast(pa.float64())
-            else:
-                form = CsvFormat()
-                column = column.cast(pa.string())
+        if pa.types.is_decimal(column.type) and not reads_digits_as_text:
+            # Text is rounded to the nearest double, as in a csv, which Arrow's cast of decimals is
+            # not. Arrow chooses their scale from the whole column, so this text depends on other
+            # cells: no declared format may read it.
+            form = CsvFormat()
+            column = column.cast(pa.string())
         if reads_digits_as_text and not is_date and not is_text(column):
             column = to_text(column)
         if is_text(column):
@@ -338,7 +336,7 @@ class ColumnReader:
                 f"{self.path}: column '{name}' has the type {column.type}, but {setting} "
                 "needs numbers"
             )
-        return column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
     def holds_dates(self, name: str, setting: str, formats: Mapping[str, object]) -> bool:
         """Return whether the numbers of a column are days, judged by its type or its first value.

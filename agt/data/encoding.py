@@ -181,13 +181,14 @@ class Encoding:
         if lookup is None:
             return self(numbers, words)
         codes = np.empty((len(numbers), len(self.widths)), dtype=np.uint8)
-        columns = zip(self.widths, (*numbers.T, *words.T), strict=True)
-        for index, (column, values) in enumerate(columns):
-            slots = self._slots(column, values)
-            missing_code = len(lookup.lookups[index].levels) - 1
-            codes[:, index] = np.where(slots == _NO_SLOT, missing_code, slots)
-            # Looking features up wraps codes beyond the levels, and would give another row's.
-            assert len(codes) == 0 or codes[:, index].max() <= missing_code
+        for rows in block_slices(len(numbers), COMPARED_ROWS):
+            columns = zip(self.widths, (*numbers[rows].T, *words[rows].T), strict=True)
+            for index, (column, values) in enumerate(columns):
+                slots = self._slots(column, values)
+                missing_code = len(lookup.lookups[index].levels) - 1
+                # Looking features up wraps codes beyond the levels, and would give another row's.
+                assert slots.max() <= missing_code
+                codes[rows, index] = np.where(slots == _NO_SLOT, missing_code, slots)
         return as_array(CodedFeatures(codes, lookup))
 
     @cached_property
@@ -298,7 +299,7 @@ def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
 
 def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return the number of ordered edges that each number reaches, ``_NO_SLOT`` for NaN."""
-    if len(edges) <= MAX_COMPARED_EDGES and len(numbers) > COMPARED_ROWS:
+    if len(edges) <= MAX_COMPARED_EDGES and len(numbers) >= COMPARED_ROWS:
         slots = _count_reached_edges(numbers, edges)
     else:
         slots = np.searchsorted(edges, numbers, side="right")

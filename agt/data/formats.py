@@ -28,6 +28,12 @@ ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?$"
 _DAY = 86_400e6  # microseconds
 _DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
 _DIRECTIVE_DIGITS = {"Y": "4", "y": "2", "m": "1,2", "d": "1,2", "H": "1,2", "M": "1,2", "S": "1,2"}
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_MONTH_PREFIXES = tuple(month[:3] for month in MONTHS)
+_MONTH_NAMES = {"b": "|".join(_MONTH_PREFIXES), "B": "|".join(MONTHS)}
 _ZONE = r"Z|[+-]\d{2}(?::?\d{2})?"
 _TIME_OF_DAY = "HMSf"
 _BLANKS = "[\\s\u00a0\u202f\u2009]"
@@ -196,19 +202,26 @@ class NumberFormat:
 def _check_date_format(text: str) -> str:
     """Return the text of a date format; raises ValueError where it is none."""
     directives = _DIRECTIVE.findall(text)
-    known = {*_DIRECTIVE_DIGITS, "f", "z"}
+    known = {*_DIRECTIVE_DIGITS, *_MONTH_NAMES, "f", "z"}
     unknown = [name for name in directives if name not in known]
     if unknown:
         raise ValueError(
-            f"%{unknown[0]} is not a known code for a part of a date: use %Y (or %y) %m %d, %H "
-            '%M %S %f and %z, as in "%d.%m.%Y"'
+            f"%{unknown[0]} is not a known code for a part of a date: use %Y (or %y), %m (or %b "
+            'or %B, English names), %d, %H %M %S %f and %z, as in "%d.%m.%Y"'
         )
+    months = [name for name in directives if name in ("m", *_MONTH_NAMES)]
+    is_only_month = len(months) == 1 and months[0] != "m" and len(directives) == 2
     if (
         len(set(directives)) < len(directives)
-        or not {"m", "d"} <= {*directives}
+        or len(months) != 1
+        or not ("d" in directives or is_only_month)
         or ("Y" in directives) == ("y" in directives)
     ):
-        raise ValueError('a date needs %d, %m and one of %Y and %y, each once, as in "%d.%m.%Y"')
+        raise ValueError(
+            "a date needs %d, one of %m, %b and %B, and one of %Y and %y, each once, as in "
+            '"%d.%m.%Y" or "%d %b %Y"; the name of a month and a year, as in "%b %Y", are its '
+            "first day"
+        )
     times = [name for name in _TIME_OF_DAY if name in directives]
     if times != [*_TIME_OF_DAY[: len(times)]]:
         raise ValueError(
@@ -247,7 +260,8 @@ class DateFormat:
     """The format of dates in a column; a date is read as the days since 1970-01-01.
 
     Days, months and hours may lack their leading zero where something stands between them. Of two
-    digits for a year, 69 to 99 are 1969 to 1999, and 00 to 68 are 2000 to 2068 (POSIX).
+    digits for a year, 69 to 99 are 1969 to 1999, and 00 to 68 are 2000 to 2068 (POSIX). Names of
+    months are English, in capital or small letters; without a day they are the first of the month.
 
     Attributes:
         text: in the notation of ``strptime``; a time without a time zone is read as UTC.
@@ -270,7 +284,8 @@ class DateFormat:
         # If nothing separates two groups of digits, each has a fixed number of them.
         touching: set[int] = set()
         for first, second in pairwise(matches):
-            if first.end() == second.start() and second[1] != "z":
+            are_digits = second[1] != "z" and not {first[1], second[1]} & {*_MONTH_NAMES}
+            if first.end() == second.start() and are_digits:
                 touching |= {first.start(), second.start()}
         for match in matches:
             pattern += re.escape(self.text[end : match.start()])
@@ -280,6 +295,8 @@ class DateFormat:
             if match.start() in touching:
                 digits = digits[-1]
             matched = _ZONE if name == "z" else rf"\d{{{digits}}}"
+            if name in _MONTH_NAMES:
+                matched = f"(?i:{_MONTH_NAMES[name]})"
             pattern += f"(?P<{name}>{matched})"
         return f"{pattern}{re.escape(self.text[end:])}$"
 
@@ -291,8 +308,13 @@ class DateFormat:
             last_century = pc.greater_equal(part["y"], "69")
             century = pc.if_else(last_century, "19", "20")
             part["Y"] = pc.binary_join_element_wise(century, part["y"], "")
+        for name in _MONTH_NAMES.keys() & part.keys():
+            prefix = pc.utf8_capitalize(pc.utf8_slice_codeunits(part[name], 0, 3))
+            index = pc.index_in(prefix, pa.array(_MONTH_PREFIXES))
+            part["m"] = pc.add(index, 1).cast(pa.string())
         two = {name: pc.utf8_lpad(part[name], 2, "0") for name in "mdHMS" if name in part}
-        iso = pc.binary_join_element_wise(part["Y"], two["m"], two["d"], "-")
+        day = two.get("d", pa.scalar("01"))
+        iso = pc.binary_join_element_wise(part["Y"], two["m"], day, "-")
         times = [two.get(name, pa.scalar("00")) for name in "HMS"]
         clock = pc.binary_join_element_wise(*times, ":")
         if "f" in part:
@@ -306,7 +328,7 @@ class DateFormat:
     def expected(self) -> Message:
         """A sentence for messages that says what a cell must be, with an example."""
         example = self.text
-        for name, value in zip("YymdHMSfz", _EXAMPLE, strict=True):
+        for name, value in zip("YymbBdHMSfz", _EXAMPLE, strict=True):
             example = example.replace(f"%{name}", value)
         return Message(
             (
@@ -318,7 +340,7 @@ class DateFormat:
         )
 
 
-_EXAMPLE = ("2024", "24", "12", "31", "23", "59", "58", "5", "+01:00")
+_EXAMPLE = ("2024", "24", "12", "Dec", "December", "31", "23", "59", "58", "5", "+01:00")
 
 
 def _parts(cells: pa.Array, pattern: str) -> pa.Array:

@@ -23,6 +23,10 @@ DIGEST_BYTES = 16
 
 HASHED_BYTES = 2**18  # of content that is held as bytes at once, and stays in the cache
 
+# Rows whose attributes are held as Python objects at once: fewer than Python makes between two
+# searches for garbage (``gc.get_threshold``), which took longer than hashing.
+_LISTED_ROWS = 2**9
+
 _NUMBER_BYTES = 8  # of how many copies came before
 
 FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
@@ -75,6 +79,7 @@ def content_digests(
     Returns:
         [n, DIGEST_BYTES] uint8.
     """
+    unused = blake2b(digest_size=DIGEST_BYTES)
     digests = np.empty((len(features), DIGEST_BYTES), dtype=np.uint8)
     row_bytes = max(1, features.itemsize * math.prod(features.shape[1:]))
     block_rows = max(1, min(ROWS, HASHED_BYTES // row_bytes))
@@ -83,19 +88,53 @@ def content_digests(
         contents = (
             row + str(label).encode() for row, label in zip(rows, labels[block], strict=True)
         )
-        digests[block] = np.frombuffer(_hash_each(contents), np.uint8).reshape(-1, DIGEST_BYTES)
+        digests[block] = _hash_each(unused, contents)
     return digests
 
 
-def _hash_each(contents: Iterable[bytes]) -> bytes:
-    """Return the hashes of some contents, ``DIGEST_BYTES`` bytes each, one after another."""
-    unused = blake2b(digest_size=DIGEST_BYTES)
+def hash_names(unused: blake2b, names: Sequence[str] | np.ndarray) -> np.ndarray:
+    """Return the hash of each name, [n, ``unused.digest_size``] uint8.
+
+    Args:
+        unused: a hash object that has read nothing after its key.
+        names: [n] the names, as text.
+    """
+    hashes = np.empty((len(names), unused.digest_size), dtype=np.uint8)
+    for rows in block_slices(len(names), ROWS):
+        block = names[rows]
+        # A list of str is faster to walk through than an array of them.
+        if isinstance(block, np.ndarray):
+            block = block.tolist()
+        hashes[rows] = _hash_each(unused, (str(name).encode() for name in block))
+    return hashes
+
+
+def hash_rows(unused: blake2b, rows: np.ndarray) -> np.ndarray:
+    """Return the hash of the bytes of each row, [n, ``unused.digest_size``] uint8.
+
+    Args:
+        unused: a hash object that has read nothing after its key.
+        rows: [n, ...] numbers, which are hashed in their own precision.
+    """
+    hashes = np.empty((len(rows), unused.digest_size), dtype=np.uint8)
+    for block in block_slices(len(rows), ROWS):
+        hashes[block] = _hash_each(unused, _row_bytes(rows[block]))
+    return hashes
+
+
+def _hash_each(unused: blake2b, contents: Iterable[bytes]) -> np.ndarray:
+    """Return the hash of each content, [n, ``unused.digest_size``] uint8.
+
+    Args:
+        unused: a hash object that has read nothing after its key.
+        contents: what is hashed.
+    """
     hashes = []
     for content in contents:
         hasher = unused.copy()  # faster than a new one
         hasher.update(content)
         hashes.append(hasher.digest())
-    return b"".join(hashes)
+    return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(-1, unused.digest_size)
 
 
 def ids_of_digests(digests: np.ndarray) -> np.ndarray:
@@ -107,14 +146,12 @@ def ids_of_digests(digests: np.ndarray) -> np.ndarray:
     Returns:
         [n] str, 32 hexadecimal digits each.
     """
-    ids = np.empty(len(digests), dtype=f"U{2 * DIGEST_BYTES}")
-    first = np.zeros(_NUMBER_BYTES, dtype=np.uint8)  # no copy came before
-    for rows in block_slices(len(digests), ROWS):
-        block = digests[rows]
-        numbered = np.concatenate([block, np.broadcast_to(first, (len(block), _NUMBER_BYTES))], 1)
-        hashes = _hash_each(_row_bytes(numbered))
-        ids[rows] = np.frombuffer(hexlify(hashes), dtype=f"S{2 * DIGEST_BYTES}")
-    return ids
+    numbered = np.zeros((len(digests), DIGEST_BYTES + _NUMBER_BYTES), dtype=np.uint8)
+    numbered[:, :DIGEST_BYTES] = digests  # the number after it is 0: no copy came before
+    hashes = hash_rows(blake2b(digest_size=DIGEST_BYTES), numbered)
+    # The code of a digit is one byte in ASCII, and four bytes in an array of text.
+    digits = np.frombuffer(hexlify(hashes.data), dtype=np.uint8)
+    return digits.astype(np.uint32).view(f"U{2 * DIGEST_BYTES}")
 
 
 def number_copies(ids: np.ndarray, digests: np.ndarray) -> np.ndarray:
@@ -159,17 +196,14 @@ def _earlier_copies_by_row(digests: np.ndarray) -> dict[int, int]:
     return earlier_copies
 
 
-def _cut(content: bytes, size: int) -> list[bytes]:
-    """Return the pieces of ``size`` bytes that make up ``content``; ``size`` is at least 1."""
-    return [content[start : start + size] for start in range(0, len(content), size)]
-
-
 def _row_bytes(rows: np.ndarray) -> list[bytes]:
     """Return the bytes of each row of an array [n, ...], in its own precision."""
     size = rows.itemsize * math.prod(rows.shape[1:])
     if not size:
         return [b""] * len(rows)
-    return _cut(np.ascontiguousarray(rows).tobytes(), size)
+    flat = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+    row_bytes: list[bytes] = flat.view(f"V{size}").tolist()
+    return row_bytes
 
 
 def _exact_bytes(rows: np.ndarray) -> list[bytes]:
@@ -231,7 +265,7 @@ def default_digests(
     """
     present = [attribute for attribute in attributes if attribute is not None]
     digests = [np.empty((0, DIGEST_BYTES), dtype=np.uint8)]
-    for rows in block_slices(len(content), ROWS):
+    for rows in block_slices(len(content), _LISTED_ROWS):
         tags = [""] * (rows.stop - rows.start)
         if present:
             values = [attribute[rows].tolist() for attribute in present]
@@ -244,19 +278,7 @@ def keyed_hash(names: Sequence[str] | np.ndarray, key: str) -> np.ndarray:
     """Return a uniform hash of each name, [n] uint64, from the name and a public key alone."""
     secret = blake2b(key.encode(), digest_size=32).digest()
     keyed = blake2b(digest_size=8, key=secret)  # copied for each name, which is faster than a key
-    hashes = np.empty(len(names), dtype="<u8")
-    for rows in block_slices(len(names), ROWS):
-        digests = []
-        block = names[rows]
-        # A list of str is faster to walk through than an array of them.
-        if isinstance(block, np.ndarray) and block.dtype.kind == "U":
-            block = block.tolist()
-        for name in block:
-            hasher = keyed.copy()
-            hasher.update(str(name).encode())
-            digests.append(hasher.digest())
-        hashes[rows] = np.frombuffer(b"".join(digests), dtype="<u8")
-    return hashes.astype(np.uint64, copy=False)
+    return hash_names(keyed, names).view("<u8")[:, 0].astype(np.uint64, copy=False)
 
 
 def remix(hashes: np.ndarray, stream: int) -> np.ndarray:

@@ -44,7 +44,7 @@ class Declared:
             are constants that others published. It covers all settings that are given, also those
             that differ from the defaults, and nothing checks it. It is false after a change by
             results on these records, such as an accuracy or a warning of ``agt.fit``.
-        network: the initial parameters of the ``nn.Sequential`` given as ``network`` are public
+        network: the initial parameters of the ``nn.Module`` given as ``network`` are public
             constants. It is true if they were drawn at random, and false after training on private
             records. Without such a network, it says nothing.
         ids: the ``ids`` and ``units`` given belong to the records and the people themselves, and

@@ -341,20 +341,36 @@ def _sum_over_blocks(parts: Iterable[Outside]) -> tuple[Outside, ...]:
 
 
 @dataclass(frozen=True)
-class FileRows:
+class _RowCells:
+    """The columns of a file that are not features or ids; None: the settings name no such column.
+
+    Attributes:
+        labels: [n] object, text; or float64, numbers.
+        units: [n] str, the unit (person) of each row.
+        public: [n] bool, whether each row is declared public.
+        is_test: [n] bool, whether each row is a test record.
+        groups: column -> [n] the subgroup of each row, as text.
+    """
+
+    labels: np.ndarray
+    units: np.ndarray | None
+    public: np.ndarray | None
+    is_test: np.ndarray | None
+    groups: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class FileRows(_RowCells):
     """The rows of one file, their features not yet made.
 
     Attributes:
         columns: the file.
-        content: arrays of n rows, the features as the file has them. If the file has no ids, they
-            are hashes of it.
-        labels: [n] object, text; or float64, numbers that are not yet clipped.
+        content: arrays of n rows, the features as the file has them.
+        digests: [n, DIGEST_BYTES] uint8, hashes of the content of each row, which only equal rows
+            share and of which ids are made; None: a column has the ids.
         ids: [n] str, unique.
-        units: [n] str, the unit (person) of each record; None: each record is a separate unit.
-        public: [n] bool; None: all are private.
         test: [n] bool, True for test records.
         facts: the declared meanings of the columns of ids, units and public flags.
-        groups: column -> [n] the subgroup of each row, as text.
         erased: [n] bool, True for training records that are left out: no constant is computed from
             them either.
         repeated: the number of rows that are equal to an earlier row, where equal rows are all
@@ -363,15 +379,17 @@ class FileRows:
 
     columns: ColumnReader
     content: RowContent
-    labels: np.ndarray
+    digests: np.ndarray | None
     ids: np.ndarray
-    units: np.ndarray | None
-    public: np.ndarray | None
     test: np.ndarray
     facts: tuple[Fact, ...]
-    groups: Mapping[str, np.ndarray]
     erased: np.ndarray
     repeated: int = 0
+
+    @property
+    def copy_groups(self) -> np.ndarray:
+        """For each row an id that only equal rows share, [n] str; the ids if a column has them."""
+        return self.ids if self.digests is None else ids_of_digests(self.digests)
 
     @property
     def train(self) -> np.ndarray:
@@ -422,25 +440,6 @@ class FileFeatures:
     settled: Mapping[str, object] = field(default_factory=dict)
     coding: RowLookup | None = None
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _RowCells:
-    """The columns of a file that are not features or ids; None: the settings name no such column.
-
-    Attributes:
-        labels: [n] object, text; or float64, numbers.
-        units: [n] str, the unit (person) of each row.
-        public: [n] bool, whether each row is declared public.
-        is_test: [n] bool, whether each row is a test record.
-        groups: column -> [n] the subgroup of each row, as text.
-    """
-
-    labels: np.ndarray
-    units: np.ndarray | None
-    public: np.ndarray | None
-    is_test: np.ndarray | None
-    groups: Mapping[str, np.ndarray]
 
 
 @schema
@@ -638,7 +637,15 @@ class LabelledFile(LabelledFileSettings, ABC):
         if not n:
             raise DataError(f"{columns.path}: no rows")
         cells = self._read_cells(columns, n)
-        ids, copy_groups = self._row_ids(columns, content, cells)
+        digests = None
+        if self.id is None:
+            digests = self._row_digests(content, cells)
+            copy_groups = ids_of_digests(digests)
+            ids = number_copies(copy_groups, digests)
+        else:
+            ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
+            same_length(columns.path, n, {self.id: ids})
+            copy_groups = ids
         has_columns = any(
             names is not None for names in (self.id, cells.units, cells.public, cells.is_test)
         )
@@ -653,15 +660,13 @@ class LabelledFile(LabelledFileSettings, ABC):
             if cells.is_test is None and cells.units is None and ids is not copy_groups:
                 repeated = int(np.count_nonzero(ids != copy_groups))
         return FileRows(
+            **vars(cells),
             columns=columns,
             content=content,
-            labels=cells.labels,
+            digests=digests,
             ids=ids,
-            units=cells.units,
-            public=cells.public,
             test=is_test,
             facts=facts,
-            groups=cells.groups,
             erased=np.zeros(n, dtype=bool),
             repeated=repeated,
         )
@@ -698,32 +703,17 @@ class LabelledFile(LabelledFileSettings, ABC):
         same_length(columns.path, count, {**groups, **arrays})
         return _RowCells(labels, units, public, is_test, groups)
 
-    def _row_ids(
-        self, columns: ColumnReader, content: RowContent, cells: _RowCells
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the id of each row, and an id that only equal rows share.
+    def _row_digests(self, content: RowContent, cells: _RowCells) -> np.ndarray:
+        """Return a hash of each row's content, [n, DIGEST_BYTES] uint8, which equal rows share.
 
         Args:
-            columns: the file.
             content: the features as the file has them.
             cells: the other columns of the same rows.
-
-        Returns:
-            ([n] str, unique; [n] str). Both are the same if a column has the ids.
-
-        Raises:
-            DataError: the ids of the column are not usable.
         """
-        if self.id is not None:
-            ids = columns.unique_ids(self.id, "dataset.id", self.id_as_text)
-            same_length(columns.path, len(cells.labels), {self.id: ids})
-            return ids, ids
         # The label is a part of the content, unless ids must stay when labels change.
         hashed_labels = None if self.label_free else cells.labels
         attributes = (hashed_labels, cells.units, cells.public, cells.is_test)
-        digests = default_digests(*content, *attributes, exact=self.exact)
-        copy_groups = ids_of_digests(digests)
-        return number_copies(copy_groups, digests), copy_groups
+        return default_digests(*content, *attributes, exact=self.exact)
 
     @property
     def _split_column(self) -> str | None:
@@ -771,37 +761,8 @@ class LabelledFile(LabelledFileSettings, ABC):
         units = rows.ids if rows.units is None else rows.units
         erased = ~rows.test & is_erased(rows.ids, units)
         if self.id is None and erased.any():
-            check_last_copies_erased(self._copy_groups(rows), erased)
+            check_last_copies_erased(rows.copy_groups, erased)
         return replace(rows, erased=erased)
-
-    def _copy_groups(self, rows: FileRows) -> np.ndarray:
-        """Return for each row an id that only equal rows share, [n] str."""
-        return self._content_ids(rows, slice(None), numbered=False)
-
-    def _content_ids(
-        self, rows: FileRows, selected: np.ndarray | slice, numbered: bool
-    ) -> np.ndarray:
-        """Return the ids of some rows of a file without an id column: hashes of their contents.
-
-        They are the ids that a file of these rows alone would give.
-
-        Args:
-            rows: all rows of the file.
-            selected: the indices of the rows to use, which may repeat, or a slice.
-            numbered: True: identical rows are numbered, so that they have different ids; False:
-                they have the same id.
-        """
-        parts = (
-            *rows.content[1:],
-            None if self.label_free else rows.labels,
-            rows.units,
-            rows.public,
-            None if self._split_column is None else rows.test,
-        )
-        selected_parts = [None if part is None else part[selected] for part in parts]
-        return default_ids(
-            rows.content[0][selected], *selected_parts, numbered=numbered, exact=self.exact
-        )
 
     def copy_groups(self, ids: np.ndarray) -> np.ndarray:
         """Return for each of some training records an id that only its copies share, [n] str.
@@ -812,11 +773,13 @@ class LabelledFile(LabelledFileSettings, ABC):
         if self.id is not None:
             return ids
         rows = self._files()[0]
-        group_of = dict(zip(rows.ids.tolist(), self._copy_groups(rows).tolist(), strict=True))
+        group_of = dict(zip(rows.ids.tolist(), rows.copy_groups.tolist(), strict=True))
         return np.array([group_of[name] for name in ids.tolist()], dtype=str)
 
     def copies(self, name: str, count: int) -> np.ndarray:
         """Return the ids that ``count`` copies of a record would have, [count] str.
+
+        They are the ids that a file of these rows alone would give.
 
         Args:
             name: the id of the record, a hash of its content.
@@ -824,7 +787,8 @@ class LabelledFile(LabelledFileSettings, ABC):
         """
         rows = self._files()[0]
         row = np.flatnonzero(rows.ids == name)[:1]
-        return self._content_ids(rows, np.repeat(row, count), numbered=True)
+        digests = self._row_digests(rows.content, rows)[np.repeat(row, count)]
+        return number_copies(ids_of_digests(digests), digests)
 
     def with_constants(self, settled: Mapping[str, Any]) -> Self:
         """Return this source with constants that were read off its file as settings.

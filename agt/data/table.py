@@ -208,35 +208,42 @@ class Columns(ColumnsSettings):
         Raises:
             DataError: a value is infinite, or missing where ``missing`` is "error".
         """
-        arrays: dict[str, np.ndarray] = {}
-        for name in self.numeric:
-            setting = f"{self.SETTING}.numeric.{name}"
-            arrays[name] = columns.numbers(name, setting, self._markers, self._format_of(name))
-        for name, values in self.categorical.items():
-            setting = f"{self.SETTING}.categorical.{name}"
-            arrays[name] = columns.words(name, setting, self._markers)
-            columns.refuse_missing_words(setting, values)
-        n = len(next(iter(arrays.values())))
-        same_length(columns.path, n, arrays)
-        numbers = np.empty((n, len(self.numeric)), order="F")
-        words = np.empty((n, len(self.categorical)), dtype=object, order="F")
-        for index, name in enumerate(self.numeric):
-            column = arrays.pop(name)  # whose memory is then free
-            numbers[:, index] = column
-            setting = f"{self.SETTING}.numeric.{name}"
-            self._refuse_missing(columns, name, setting, column)
-            columns.refuse(
-                name,
-                setting,
-                np.isinf(column),
-                column,
-                "an infinite value cannot be a feature: correct or remove this row",
-            )
-        for index, name in enumerate(self.categorical):
-            column = arrays.pop(name)
-            words[:, index] = column
-            self._refuse_missing(columns, name, f"{self.SETTING}.categorical.{name}", column)
+        numbers = np.empty((0, len(self.numeric)))
+        words = np.empty((0, len(self.categorical)), dtype=object)
+        for index, name in enumerate((*self.numeric, *self.categorical)):
+            column = self._read_column(columns, name)
+            if index == 0:  # which tells the number of rows
+                numbers = np.empty((len(column), len(self.numeric)), order="F")
+                words = np.empty((len(column), len(self.categorical)), dtype=object, order="F")
+            same_length(columns.path, len(numbers), {name: column})
+            # Stored before the next column is read, which then takes this column's memory.
+            if name in self.numeric:
+                numbers[:, index] = column
+            else:
+                words[:, index - len(self.numeric)] = column
         return numbers, words
+
+    def _read_column(self, columns: ColumnReader, name: str) -> np.ndarray:
+        """Read the column of a feature, and check every value.
+
+        Returns:
+            [n] float64, NaN where missing; or text, None where missing.
+
+        Raises:
+            DataError: as ``_content``.
+        """
+        if name in self.categorical:
+            setting = f"{self.SETTING}.categorical.{name}"
+            words = columns.words(name, setting, self._markers)
+            columns.refuse_missing_words(setting, self.categorical[name])
+            self._refuse_missing(columns, name, setting, words)
+            return words
+        setting = f"{self.SETTING}.numeric.{name}"
+        numbers = columns.numbers(name, setting, self._markers, self._format_of(name))
+        self._refuse_missing(columns, name, setting, numbers)
+        remedy = "an infinite value cannot be a feature: correct or remove this row"
+        columns.refuse(name, setting, np.isinf(numbers), numbers, remedy)
+        return numbers
 
     def _refuse_missing(
         self, columns: ColumnReader, name: str, setting: str, column: np.ndarray
@@ -337,11 +344,12 @@ class Columns(ColumnsSettings):
             low = limits[0]
             high = limits[-1]
             present = column[~np.isnan(column)]
+            outside = present[(present < low) | (present > high)]
             with np.errstate(over="ignore"):
-                distance = np.maximum(low - present, present - high)
-            count = int((distance > 0).sum())
+                distance = np.maximum(low - outside, outside - high)
             written: Callable[[float], str] = "{:g}".format
-            if count and reader.holds_dates(name, f"{self.SETTING}.numeric.{name}", self.formats):
+            setting = f"{self.SETTING}.numeric.{name}"
+            if len(outside) and reader.holds_dates(name, setting, self.formats):
                 written = date_of
             present_values = "no value"
             if len(present):
@@ -349,7 +357,7 @@ class Columns(ColumnsSettings):
             outside_by_column.append(
                 Outside(
                     name,
-                    count=count,
+                    count=len(outside),
                     total=len(present),
                     declared=f"[{written(low)}, {written(high)}]",
                     seen=present_values,

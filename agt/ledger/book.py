@@ -14,7 +14,7 @@ from math import isclose, nextafter
 from typing import Any
 
 from agt.errors import ConfigError
-from agt.ledger.chain import AlteredLedger, Entry, Head
+from agt.ledger.chain import AlteredLedger, Entry
 from agt.ledger.tables import AdmittedTable
 from agt.ledger.unit import SINGLE_RECORDS, Unit
 from agt.mechanisms.accounts import LedgerState, MovedHead, OtherLedger
@@ -178,11 +178,6 @@ class Debit:
             KeyError, TypeError, ConfigError: the entry does not have the form of a debit.
         """
         return cls(entry, Charge.from_json(entry.body), entry.body["size"], answered)
-
-    @property
-    def head(self) -> Head:
-        """The head of the chain when this debit was its last entry."""
-        return self.entry.head
 
     @property
     def may_get_answers(self) -> bool:

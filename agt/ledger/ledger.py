@@ -530,18 +530,6 @@ class Ledger:
             self._read_new_entries()
             self._check_run(relation, data, unit)
 
-    def check_budget(self, guarantee: Guarantee) -> None:
-        """Raise Exhausted if not even one release fits into the rest of the budget.
-
-        It never fits later, because the budget is fixed and what is spent only grows.
-
-        Args:
-            guarantee: the guarantee of the release.
-        """
-        with self._store.exclusive_access():
-            self._read_new_entries()
-            self._count_affordable(guarantee, 1)  # called because it raises
-
     def admit(self, table: AdmittedTable, unit: str | None = None) -> None:
         """Record that a table is about this population, so that its releases share the budget.
 

@@ -113,7 +113,11 @@ class AdmittedTable:
         common, compared = self.count_common_names(admitted, salt)
         if compared == 0 or common < min(2, compared):
             return ""
-        return f"names of people ({common} of {compared} compared names occur in both tables)"
+        sample = "a sample of " if compared == MAX_SAMPLE else ""
+        return (
+            f"names of people (of {sample}{compared} names that agt compared, {common} are in both "
+            "tables)"
+        )
 
     def count_common_names(self, admitted: "AdmittedTable", salt: str) -> tuple[int, int]:
         """Return the number of names in both samples, and the size of the smaller sample.

@@ -209,14 +209,10 @@ class _NoisyVotes(VotesSettings, Mechanism):
             A table whose entry j says how many of the 2^128 values of a draw flip the label at a
             gap of 2 j + parity.
         """
-
-        def entry_of_half_gap(half_gap: int) -> int:
-            """Return the entry that the formula ``_flip`` asks for at a gap of 2 j + parity."""
-            return self._requested_entry(2 * half_gap + parity)
-
         # ``moves`` votes change the gap by at most 2 ``moves``, so half of it by at most ``moves``.
         rule = rule_for_guarantee(self.guarantee, 2, self.moves)
-        return ThresholdTable(rule, entry_of_half_gap)
+        # Entry j is the one that the formula ``_flip`` asks for at a gap of 2 j + parity.
+        return ThresholdTable(rule, lambda half_gap: self._requested_entry(2 * half_gap + parity))
 
 
 @keyword_schema

@@ -248,12 +248,10 @@ class Allowance(TotalBudget):
         delta = float(remaining)
         if Decimal(delta) > remaining:  # float rounded up, and delta must not grow
             delta = math.nextafter(delta, 0.0)
-
-        def is_within_delta(mu: float) -> bool:
-            """Return whether mu-GDP is (eps, delta)-DP with the budget's eps."""
-            return mills_delta(self.eps, mu) <= delta
-
-        largest_within, _ = bisect(is_within_delta, 0.0, MAX_TOTAL_MU, midpoint)
+        # Find the largest mu for which mu-GDP is (eps, delta)-DP with the budget's eps.
+        largest_within, _ = bisect(
+            lambda mu: mills_delta(self.eps, mu) <= delta, 0.0, MAX_TOTAL_MU, midpoint
+        )
         return largest_within
 
     @cached_property
@@ -378,13 +376,10 @@ def eps_so_far(allowance: Allowance, spent: Cost) -> float:
     """
     if spent == Cost():
         return 0.0
-
-    def holds_spent(eps: float) -> bool:
-        """Return whether a budget of this eps would cover the cost of all releases so far."""
-        return replace(allowance, eps=eps).holds(spent)
-
     smallest_eps = 1e-300  # far below any cost, because a budget's eps must be above 0
-    return smallest_holding(holds_spent, smallest_eps, allowance.eps)
+    return smallest_holding(
+        lambda eps: replace(allowance, eps=eps).holds(spent), smallest_eps, allowance.eps
+    )
 
 
 def _check_amount(amount: Decimal, may_be_infinite: bool = False) -> None:

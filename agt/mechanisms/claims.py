@@ -8,13 +8,13 @@
 docs/claims.md says what each entry of the file means.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, computed_field, model_validator
-from pydantic_core import ArgsKwargs
+from pydantic import Field, computed_field
 
 from agt import __version__, sentences
 from agt.certificates.requirements import Reason
@@ -27,7 +27,14 @@ from agt.mechanisms.curves import Curve, sample_curve
 from agt.mechanisms.guarantees import ApproximateDP, GaussianDP, Guarantee
 from agt.mechanisms.output import Output
 from agt.relations import RELATIONS
-from agt.settings import Accounting, Count, Counting, RelationConfig, keyword_schema
+from agt.settings import (
+    Accounting,
+    Count,
+    Counting,
+    RelationConfig,
+    changing_settings,
+    keyword_schema,
+)
 
 VERSION: Literal["agt.claim/3"] = "agt.claim/3"
 SHOWN_DELTA = 1e-5  # the delta at which a total is shown if the user gave none
@@ -36,6 +43,15 @@ _MACHINE_TOLERANCE = 1e-6  # relative difference between the special functions o
 _UNDERFLOW_ALLOWANCE = 1e-300  # special functions may return anything below this
 _DAY = r"^\d{4}-\d\d-\d\d$"
 _DERIVED = ("proved", "publishable")  # computed from other fields, but stored in files too
+
+
+def _without_derived(fields_by_name: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a claim without ``proved`` and ``publishable``.
+
+    Both are computed from other fields, but files store them too. ``read_document`` compares the
+    stored values with the computed ones.
+    """
+    return {name: value for name, value in fields_by_name.items() if name not in _DERIVED}
 
 
 @keyword_schema
@@ -116,6 +132,8 @@ class Claim:
     outside: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
+    _ignore_derived = changing_settings(_without_derived)
+
     def __post_init__(self) -> None:
         """Raise ConfigError if fields contradict one another.
 
@@ -136,29 +154,6 @@ class Claim:
             raise ConfigError(
                 f"the claim counts {self.releases} answers, but its entry 'most' allows {self.most}"
             )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_derived(cls, values: Any) -> Any:
-        """Remove ``proved`` and ``publishable`` from the input of the constructor.
-
-        Both are computed from other fields, but files store them too. ``read_document`` compares
-        the stored values with the computed ones.
-
-        Args:
-            values: what pydantic validates: a dictionary, or the arguments of the constructor.
-
-        Returns:
-            The input in the same form; input of any other type is returned unchanged.
-        """
-        is_call = isinstance(values, ArgsKwargs)  # the constructor was called, with keywords
-        fields_by_name = values.kwargs if is_call else values
-        if not isinstance(fields_by_name, dict):
-            return values
-        remaining = {key: value for key, value in fields_by_name.items() if key not in _DERIVED}
-        if is_call:
-            return ArgsKwargs(values.args, remaining)
-        return remaining
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -383,14 +378,9 @@ def _check_numbers(claim: Claim) -> None:
             "the claim gives a total guarantee, but its answers were drawn one by one, and their "
             "number was not fixed before the first answer"
         )
-
-    def delta_of_releases(eps: float) -> float:
-        """Return the least delta for which all releases together are (eps, delta)-DP."""
-        return delta_of(claim.guarantee, releases, eps)
-
     totals = [(total.eps, total.delta) for total in claim.totals]
     curve_points = claim.curve.points if claim.curve is not None else ()
-    _check_points([*curve_points, *totals], delta_of_releases)
+    _check_points([*curve_points, *totals], partial(delta_of, claim.guarantee, releases))
     if claim.account is not None and claim.account.curve is not None:
         _check_points(claim.account.curve.points, claim.account.allowance.delta_of)
 

@@ -359,13 +359,10 @@ def _optimal_eps(guarantee: Guarantee, queries: int, delta: float) -> float | No
     if remaining < 0:
         return None
     query_eps = guarantee.eps
-
-    def is_within_delta(eps: float) -> bool:
-        """Return whether the queries together are (eps, remaining delta)-DP."""
-        return pure_delta(query_eps, queries, eps) <= remaining
-
-    largest_eps = queries * guarantee.eps * _ROUND_UP  # basic composition: delta is 0 there
-    return smallest_holding(is_within_delta, 0.0, largest_eps)
+    largest_eps = queries * query_eps * _ROUND_UP  # basic composition: delta is 0 there
+    return smallest_holding(
+        lambda eps: pure_delta(query_eps, queries, eps) <= remaining, 0.0, largest_eps
+    )
 
 
 def _gaussian_eps(guarantee: Guarantee, queries: int, delta: float) -> float | None:
@@ -433,12 +430,7 @@ def smallest_holding(holds: Callable[[float], bool], low: float, high: float) ->
     """
     if holds(low):
         return low
-
-    def fails(value: float) -> bool:
-        """Return whether the condition is false at a number."""
-        return not holds(value)
-
-    _, smallest = bisect(fails, low, high, midpoint)
+    _, smallest = bisect(lambda value: not holds(value), low, high, midpoint)
     return smallest
 
 
@@ -455,12 +447,7 @@ def largest_holding(holds: Callable[[float], bool], low: float, high: float) -> 
     """
     if holds(high):
         return high
-
-    def geometric_mean(low: float, high: float) -> float:
-        """Return the geometric mean of two positive numbers."""
-        return math.sqrt(low * high)
-
-    largest, _ = bisect(holds, low, high, geometric_mean)
+    largest, _ = bisect(holds, low, high, lambda low, high: math.sqrt(low * high))
     return largest
 
 

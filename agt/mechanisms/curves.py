@@ -4,7 +4,7 @@ sample_curve(PureDP(0.1), releases=100).csv        points to plot or to export
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 
 import numpy as np
@@ -85,12 +85,7 @@ def sample_curve(guarantee: Guarantee, releases: int) -> Curve:
         guarantee: the guarantee of each release.
         releases: the number of releases, at least 1, fixed before the first one.
     """
-
-    def delta_at(eps: float) -> float:
-        """Return the delta for which all releases together are (eps, delta)-DP."""
-        return delta_of(guarantee, releases, eps)
-
-    return _sample(delta_at)
+    return _sample(partial(delta_of, guarantee, releases))
 
 
 @lru_cache(maxsize=256)

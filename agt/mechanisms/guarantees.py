@@ -137,20 +137,6 @@ def read_guarantee(node: Mapping[str, Any]) -> Guarantee:
         ) from None
 
 
-def guarantee_of_budget(budget: Mapping[str, float]) -> Guarantee:
-    """Return the guarantee of one release by a mechanism with some budget.
-
-    Args:
-        budget: the settings of the mechanism that are its budget: mu; or eps, and delta unless it
-            is 0.
-    """
-    if "mu" in budget:
-        return GaussianDP(budget["mu"])
-    if budget.get("delta"):
-        return ApproximateDP(budget["eps"], budget["delta"])
-    return PureDP(budget["eps"])
-
-
 def delta_of_pure(pure_eps: float, eps: float) -> float:
     """Return the delta for which one pure-DP release is (eps, delta)-DP, rounded up.
 

@@ -215,15 +215,12 @@ class Mechanism(LabelSettings):
         table_end = largest  # a public length of the table reveals nothing
         if max_evidence is None:
             table_end = int(evidence.max(initial=0))
-
-        def sample(source: Randomness) -> np.ndarray:
-            """Return labels that are drawn from ``source``."""
-            return self._draw_labels(labels, evidence, table_end, source)
-
-        # Usually ``draw_observably`` calls ``sample``. An audit may replace it, given this
+        # Usually ``draw_observably`` calls the function. An audit may replace it, given this
         # description: the distribution's name, its public parameters and its private input.
         draw = Draw("labels", (self, max_evidence, len(labels)), (labels, evidence))
-        return draw_observably(source, draw, sample)
+        return draw_observably(
+            source, draw, lambda source: self._draw_labels(labels, evidence, table_end, source)
+        )
 
     def _draw_labels(
         self, labels: np.ndarray, evidence: np.ndarray, table_end: int, source: Randomness

@@ -10,7 +10,7 @@ No other module reads which parameters of a mechanism are its budget.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from agt.errors import ConfigError
 from agt.mechanism_settings import check_one_budget
@@ -22,35 +22,9 @@ from agt.mechanisms.quantile import CertifiedQuantile
 from agt.mechanisms.weights_mechanism import WeightsMechanism
 from agt.release_settings import classes_for_numbers
 from agt.settings import TotalConfig, validate
-from agt.targets import imported
+from agt.targets import imported_with_settings
 
 AnyMechanism = Mechanism | WeightsMechanism | CertifiedQuantile | LaplaceMean
-
-
-def mechanism_kind(node: object) -> type[Any]:
-    """Return the mechanism class that the mapping ``mechanism`` of a configuration names.
-
-    Args:
-        node: the mapping; its ``_target_`` is the class's import path.
-
-    Raises:
-        UntrustedCode: the class belongs to neither agt nor the code that the user has named.
-        ConfigError: the mapping has no ``_target_``, or the class is no release mechanism.
-    """
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(
-            f"mechanism: {node!r} is not a mapping with the entry '_target_', which names the "
-            "mechanism's class"
-        )
-    kind = imported(str(node["_target_"]), "mechanism")
-    is_mechanism = isinstance(kind, type) and issubclass(kind, AnyMechanism)
-    if not is_mechanism or not hasattr(kind, "name"):  # abstract base classes have no name
-        target = node["_target_"]
-        raise ConfigError(
-            f"mechanism._target_: '{target}' is not a release mechanism: give the class of a "
-            "release mechanism, for example agt.mechanisms.quantile.CertifiedQuantile"
-        )
-    return kind
 
 
 @dataclass(frozen=True)
@@ -77,13 +51,17 @@ class MechanismConfig:
             total: the mapping ``total`` of the same configuration.
 
         Raises:
+            UntrustedCode: the class belongs to neither agt nor the code that the user has named.
             ConfigError: ``node`` names no mechanism, or no budget is stated, or two are.
         """
-        kind = mechanism_kind(node)  # refuses everything that is not a mapping
-        settings = cast(Mapping[str, Any], node)
-        given = {
-            key: value for key, value in settings.items() if key != "_target_" and value is not None
-        }
+        name, kind, settings = imported_with_settings(node, "mechanism")
+        is_mechanism = isinstance(kind, type) and issubclass(kind, AnyMechanism)
+        if not is_mechanism or not hasattr(kind, "name"):  # abstract base classes have no name
+            raise ConfigError(
+                f"mechanism._target_: '{name}' is not a release mechanism: give the class of a "
+                "release mechanism, for example agt.mechanisms.quantile.CertifiedQuantile"
+            )
+        given = {key: value for key, value in settings.items() if value is not None}
         config = cls(kind, given, total)
         config._check_budget()
         return config

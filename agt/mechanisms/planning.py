@@ -221,25 +221,15 @@ class QueryEvidence(Evidence):
         )
 
     @property
-    def accuracy(self) -> float:
+    def nominal_score(self) -> float:
         """The accuracy of the nominal labels (those of the trained model), without any noise."""
         return float((self.prediction == self.labels).mean())
 
     @property
-    def majority(self) -> float:
+    def constant_score(self) -> float:
         """The accuracy of a constant answer: always the most frequent of the true labels."""
         largest_class = np.bincount(self.labels).max()  # how many queries it has
         return float(largest_class / len(self.labels))
-
-    @property
-    def nominal_score(self) -> float:
-        """The accuracy of the nominal labels (those of the trained model)."""
-        return self.accuracy
-
-    @property
-    def constant_score(self) -> float:
-        """The accuracy of always giving the most frequent of the true labels."""
-        return self.majority
 
     def merit(self, score: float) -> float:
         """Return the accuracy itself, because a larger one is better."""
@@ -247,12 +237,12 @@ class QueryEvidence(Evidence):
 
     def is_worthwhile(self, score: float) -> bool:
         """Return whether an accuracy is above that of a constant answer, or equal to 1."""
-        return score > self.majority or score == 1
+        return score > self.constant_score or score == 1
 
     @property
     def score_limit(self) -> float:
         """The nominal accuracy minus ``ACCURACY_TOLERANCE``."""
-        return self.accuracy - ACCURACY_TOLERANCE
+        return self.nominal_score - ACCURACY_TOLERANCE
 
     def supported_mechanisms(self, published: bool = False) -> tuple[str, ...]:
         """Return the names of the label mechanisms that can answer these queries.
@@ -285,10 +275,6 @@ class QueryEvidence(Evidence):
         return afford(MECHANISMS[name], budget, self.classes)
 
     def expected(self, mechanism: Mechanism) -> float:
-        """Return the expected accuracy of the labels that a mechanism would release."""
-        return self.expected_accuracy(mechanism)
-
-    def expected_accuracy(self, mechanism: Mechanism) -> float:
         """Return the expected accuracy of the labels that a mechanism would release.
 
         Args:

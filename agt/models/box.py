@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
 
@@ -25,14 +26,15 @@ from agt.models.heads import HeadBuilder, describe_layers
 from agt.models.kind import CertificateKind
 from agt.models.model import Model
 from agt.models.shares import logistic_shares
-from agt.models.store import NETWORK, FileReader, FileWriter, read_boxes, write_boxes
+from agt.models.store import NETWORK, FileWriter, read_boxes, write_boxes
 from agt.numeric import signed_margins
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import KGridConfig, RelationConfig, schema
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics, as_json
 from agt.training.batches import BatchPlan
-from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, Tensors
+from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.loop import Noise, OnProgress, ignore_progress, train
 from agt.training.noise import SEED, NoisePlan, draw_noise, noise_seed, plan_noise
 from agt.training.setup import TrainingSetup
@@ -164,13 +166,10 @@ class BoxModel(Model):
             [n] int64 class indices.
         """
         network = self._network()
-
-        def predict_block(queries: Tensor) -> np.ndarray:
-            """Return the labels of a block of the queries."""
-            return network.predict(queries, self.box.nominal).numpy().astype(np.int64)
-
-        blocks = self._map_blocks(features, predict_block)
-        return gathered(blocks, len(features))
+        blocks = self._map_blocks(
+            features, lambda queries: network.predict(queries, self.box.nominal).numpy()
+        )
+        return gathered(blocks, len(features)).astype(np.int64)
 
     def margins(self, features: np.ndarray) -> np.ndarray:
         """Return the signed margins of queries under the trained network.
@@ -184,12 +183,9 @@ class BoxModel(Model):
             each logit minus the largest logit of another class.
         """
         network = self._network()
-
-        def logits_of_block(queries: Tensor) -> np.ndarray:
-            """Return the logits of a block of the queries."""
-            return network.logits(queries, self.box.nominal).numpy()
-
-        blocks = self._map_blocks(features, logits_of_block)
+        blocks = self._map_blocks(
+            features, lambda queries: network.logits(queries, self.box.nominal).numpy()
+        )
         logits = gathered(blocks, len(features))
         # A loss of one output predicts class 1 above its threshold, so margins are 0 there.
         return signed_margins(logits - network.loss.threshold)
@@ -459,12 +455,7 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
     else:
         # The number that an earlier attempt drew and stored; a new one if there was no attempt.
         seed = checkpoints.draw_once(SEED, lambda: noise_seed(config))
-
-    def noise_of_step(step: int) -> Tensors:
-        """Return the noise of a step, from 0: parameter name -> noise."""
-        return draw_noise(parameters, plan, seed, step)
-
-    return noise_of_step
+    return partial(draw_noise, parameters, plan, seed)
 
 
 @schema
@@ -541,7 +532,7 @@ class BoxKind(BoxConfig, CertificateKind):
         )
         return BoxModel(problem, head, box, problem.plan)
 
-    def load(self, problem: Problem, reader: FileReader) -> BoxModel:
+    def load(self, problem: Problem, reader: Folder) -> BoxModel:
         """Read back a trained network with the bounds on its parameters.
 
         Args:

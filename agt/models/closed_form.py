@@ -21,10 +21,11 @@ from agt.models.features import FeatureMap
 from agt.models.kind import BoundedQuantity, CertificateKind, UnreadReason
 from agt.models.model import Model, map_queries
 from agt.models.shares import logistic_shares
-from agt.models.store import FEATURES, FileReader, read_tensors
+from agt.models.store import FEATURES, read_tensors
 from agt.numeric import labels_of, signed_margins
 from agt.problem import Problem, Settings
 from agt.settings import RECIPE, FeaturesConfig, TrainingConfig
+from agt.store.folder import Folder
 from agt.training.loop import OnProgress, ignore_progress
 from agt.training.strength import recipe_numbers, resolve_minimiser
 
@@ -303,19 +304,17 @@ class ClosedFormModel(Model):
             withstands), and flags [K, n], one row for each of the listed numbers of edits.
         """
         grid = ks or self.settings.kgrid.ks
-        count = len(features)
-
         dtype = self.settings.training.dtype
         # For every block the same memory: the system fills new memory with zeros, which takes as
         # long as all the rest.
-        memory = aligned_empty((min(count, ROWS), self.features.outputs), dtype)
+        memory = aligned_empty((min(len(features), ROWS), self.features.outputs), dtype)
 
         def certify_block(queries: np.ndarray) -> ClosedFormCertificates:
             """Return the certificates of a block of the queries."""
             return self.certify_phi(self.features(queries, dtype, memory[: len(queries)]), grid)
 
         blocks = map_queries(features, certify_block, on_progress, ROWS)
-        certificates = ClosedFormCertificates.concatenate(blocks, count)
+        certificates = ClosedFormCertificates.concatenate(list(blocks))
         if ks is None:
             return certificates
         # ``Certificates`` holds only the flags and computes its distances from them. The subclass
@@ -325,7 +324,7 @@ class ClosedFormModel(Model):
         return Certificates(grid, relation, certificates.prediction, certified)
 
 
-def read_features(problem: Problem, reader: FileReader) -> FeatureMap:
+def read_features(problem: Problem, reader: Folder) -> FeatureMap:
     """Read back the public feature map of a saved model.
 
     Args:

@@ -91,12 +91,23 @@ class CertifiedCounts:
             "record moves each step at most half as far, or with fewer {config:training.epochs}",
             half=self.settings.training.clip / 2,
         )
+        # A grid without k = 0 does not show whether rounding alone is the reason.
+        if self.settings.training.dtype == "float32":
+            remedy = Message(
+                "first train again with {config:training.dtype=float64}, because float32 rounding "
+                "widens the bounds. If that does not suffice, {other_remedy}",
+                other_remedy=remedy,
+            )
         if self.settings.certificate.covers_every_k:
             remedy = Message("use more records, or a larger {config:training.caution}")
+        change = "record changes"
+        if self.settings.relation.unit_rows > 1:
+            change = "person's records change"
         return Message(
             "Half or more of {count:,} answers have stable distance 0, so nothing is proved "
-            "about these answers if even one record changes: {remedy}.",
+            "about these answers if even one {change}: {remedy}.",
             count=self.count,
+            change=change,
             remedy=remedy,
         )
 

@@ -25,11 +25,12 @@ from agt.facts import Fact, proved
 from agt.models.model import Model, map_queries
 from agt.models.shards import ShardRecord
 from agt.models.shares import logistic_shares
-from agt.models.store import FileReader, FileWriter
+from agt.models.store import FileWriter
 from agt.numeric import signed_margins
 from agt.problem import Problem
 from agt.provenance import surroundings
 from agt.relations import RELATIONS
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
@@ -78,7 +79,7 @@ class EnsembleModel(Model):
         return cls(problem, models, shard_records)
 
     @classmethod
-    def load(cls, problem: Problem, reader: FileReader) -> "EnsembleModel":
+    def load(cls, problem: Problem, reader: Folder) -> "EnsembleModel":
         """Read all members of a saved ensemble back.
 
         Args:
@@ -453,7 +454,7 @@ def fit_members(
     )
 
 
-def load_members(problem: Problem, reader: FileReader, indices: Sequence[int]) -> list[Model]:
+def load_members(problem: Problem, reader: Folder, indices: Sequence[int]) -> list[Model]:
     """Read some members of a saved ensemble back.
 
     Args:

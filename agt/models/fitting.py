@@ -8,9 +8,9 @@ from agt.distributed import group
 from agt.models.description import describe
 from agt.models.ensemble import EnsembleModel, training_environment
 from agt.models.model import Model
-from agt.models.store import FileReader
 from agt.problem import Problem
 from agt.store.dotted_keys import flatten_keys
+from agt.store.folder import Folder
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints, SharedCheckpoints
 from agt.training.loop import OnProgress, ignore_progress
 
@@ -86,7 +86,7 @@ def _training_inputs(problem: Problem) -> dict[str, object]:
     }
 
 
-def load(problem: Problem, reader: FileReader) -> Model:
+def load(problem: Problem, reader: Folder) -> Model:
     """Read back a saved model, or a saved ensemble if the settings ask for several members.
 
     Args:

@@ -4,10 +4,8 @@ A builder is a description of the network. Its method ``build`` makes the layers
 parameters, each time that a network is trained or read back.
 """
 
-import ast
 import inspect
 import json
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -15,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from threading import RLock
-from typing import Any, Protocol, get_args
+from types import MappingProxyType
+from typing import Any, Protocol, TypeGuard, get_args
 
 import torch
 from torch import nn
@@ -23,13 +22,13 @@ from torch import nn
 from agt.bounds.losses import LOSSES
 from agt.bounds.network import output_problem
 from agt.bounds.rules import RULES, missing_rules, rules_for
-from agt.errors import ConfigError, few
+from agt.errors import ConfigError
 from agt.facts import Fact, Standing, declared, not_held
 from agt.messages import Message, joined
-from agt.models.forward_code import layers_applied
 from agt.models.head_settings import ActivationName, ConvSettings, HeadSettings
+from agt.models.traced_layers import Layers, check_same_outputs, is_layer, layers_applied
 from agt.settings import TrainingConfig, schema, validate
-from agt.targets import imported
+from agt.targets import imported_with_settings
 
 _LAYERS = (nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU)
 ACTIVATIONS: dict[str, type[nn.Module]] = dict(zip(get_args(ActivationName), _LAYERS, strict=True))
@@ -53,6 +52,16 @@ class HeadBuilder(Protocol):
 
         Args:
             choices: whether the user declares that the settings were chosen on public data.
+        """
+
+    def layers_note(self, training: TrainingConfig) -> str:
+        """Return a sentence about layers that are trained in place of the user's own module.
+
+        Args:
+            training: has the seed of the initial parameters.
+
+        Returns:
+            The sentence without its full stop; empty: the network was given as its layers.
         """
 
     def build(
@@ -79,6 +88,10 @@ class HeadConfig(HeadSettings):
     def facts(self, choices: Fact) -> tuple[Fact, ...]:
         """Return no facts, because the initial parameters come from the public seed."""
         return ()
+
+    def layers_note(self, training: TrainingConfig) -> str:
+        """Return an empty text, because the settings are the layers."""
+        return ""
 
     def build(
         self, shape: tuple[int, ...], classes: int, training: TrainingConfig
@@ -199,9 +212,11 @@ def _output_of_zeros(layers: nn.Sequential, shape: tuple[int, ...]) -> torch.Ten
 
 @dataclass(frozen=True)
 class CustomNetwork:
-    """The builder of a network that the user provides as an ``nn.Sequential``.
+    """The builder of a network that the user provides as an ``nn.Module``.
 
-    Every layer must have a bound rule (``agt.bounds.rules``), by which interval bounds pass it.
+    What is trained is an ``nn.Sequential`` of the layers that the module applies to its input, one
+    after the other; a module that does something else is refused. Every layer must have a bound
+    rule (``agt.bounds.rules``), by which interval bounds pass it.
 
     Attributes:
         make: returns a new network. If it draws initial parameters from PyTorch's generator, that
@@ -217,7 +232,7 @@ class CustomNetwork:
     public_start: bool | None = None
 
     @classmethod
-    def from_network(cls, network: nn.Sequential, public_start: bool = False) -> "CustomNetwork":
+    def from_network(cls, network: nn.Module, public_start: bool = False) -> "CustomNetwork":
         """Return a builder of copies of a network, which start from its current parameters.
 
         Args:
@@ -225,11 +240,10 @@ class CustomNetwork:
             public_start: the value of the attribute ``public_start``.
 
         Raises:
-            ConfigError: a layer has no bound rule (the code that propagates interval bounds through
-                it), or the network cannot be copied.
+            ConfigError: it has hooks or frozen parameters, or cannot be copied.
         """
         # Checked before copying, because a copy loses hooks on tensors, which must be refused.
-        _require_plain_layers(network, "the network given")
+        _require_plain_parameters(network)
         try:
             copy = deepcopy(network)
         except (RuntimeError, TypeError) as error:
@@ -278,10 +292,9 @@ class CustomNetwork:
                 rule.
         """
         dtype = getattr(torch, training.dtype)
-        network = self.check(training, shape, classes)
-        plain_network = _require_plain_layers(network, self.origin).to(dtype)
+        network = self.check(training, shape, classes).to(dtype)
         with torch.no_grad():
-            outputs = plain_network(torch.zeros(1, *shape, dtype=dtype))
+            outputs = network(torch.zeros(1, *shape, dtype=dtype))
         if outputs.dim() != 2:
             output_shape = tuple(outputs.shape[1:])
             raise ConfigError(
@@ -289,15 +302,16 @@ class CustomNetwork:
                 f"shape {shape}, but must return one row of numbers. Add an nn.Flatten() as "
                 "the first layer"
             )
-        return plain_network
+        return network
 
     def check(
         self,
         training: TrainingConfig,
         shape: tuple[int, ...] | None = None,
         classes: int | None = None,
+        other_widths: Mapping[int, str] = MappingProxyType({}),
     ) -> nn.Sequential:
-        """Return a new network made by ``make``, after a check of its layers.
+        """Return the layers of a new network made by ``make``, after a check of all of them.
 
         Before the data are read, the check costs little.
 
@@ -305,67 +319,134 @@ class CustomNetwork:
             training: has the loss and the seed of the initial parameters.
             shape: the shape of one record's features; None: not known yet.
             classes: the number of classes; None: not known yet.
+            other_widths: number of features -> the setting with which a record would have as many,
+                as it is typed.
 
         Raises:
-            ConfigError: the network cannot be made, or a layer cannot be used; the message names
-                all reasons.
+            ConfigError: the network cannot be made, or a layer cannot be used (the message names
+                all reasons); or it does not only apply layers one after the other.
         """
-        with seeded_generator(training):
-            try:
-                network = self.make()
-            except Exception as error:  # whatever the user's code raises is about that code
-                raise ConfigError(
-                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error}). "
-                    "Correct its arguments or its code"
-                ) from error
-        records = "" if shape is None else f"records of shape {shape}"
-        if type(network) is not nn.Sequential:
-            needed = f"that takes {records}" if records else ""
-            raise _no_sequential(network, self.origin, needed)
-        # Not named_children(), which names a layer that is used twice only once.
-        layers = {name: layer for name, layer in network._modules.items() if layer is not None}
+        module, layers = self._make_layers(training)
         usable = [layer for layer in layers.values() if type(layer) in RULES]
         problems: list[str | Message] = []
         without_rule = missing_rules(layers)
         if without_rule is not None:
             problems.append(without_rule)
-        misfit = None if shape is None else _misfit(network, shape)
+        misfit = None if shape is None else _misfit(layers, shape, other_widths)
         if misfit is not None:
             problems.append(misfit)
-        at_end = None if classes is None else output_problem(usable, training.loss, classes)
-        if at_end is not None:
-            problems.append(at_end)
+        # Without its last layer, which may be the one to be replaced, the end is not known.
+        ends_in_linear = bool(usable) and isinstance(usable[-1], nn.Linear)
+        if classes is not None and (without_rule is None or ends_in_linear):
+            at_end = output_problem(usable, training.loss, classes)
+            if at_end is not None:
+                problems.append(at_end)
         if problems:
             raise ConfigError(
                 Message(
                     "model: {origin} cannot be trained{on_records}. {problems}",
                     origin=self.origin,
-                    on_records=f" on {records}" if records else "",
+                    on_records="" if shape is None else f" on records of shape {shape}",
                     problems=joined(problems, ". "),
                 )
             )
+        _require_plain_parameters(module)
+        network = module if _is_plain(module) else nn.Sequential(*layers.values())
+        _require_plain_parameters(network)  # forward() may have made layers of its own
+        rules_for(network)  # raises ConfigError for layers that do not fit each other
+        _require_rebuildable(network)
+        if network is not module and shape is not None:
+            with torch.no_grad():
+                check_same_outputs(module, network, shape, self.origin)
         return network
 
+    def takes(self, training: TrainingConfig, shape: tuple[int, ...]) -> bool:
+        """Return whether each layer, up to the first without a bound rule, fits a record's shape.
 
-def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
+        Args:
+            training: has the seed of the initial parameters.
+            shape: the shape of one record's features.
+
+        Raises:
+            ConfigError: the network cannot be made, or does not only apply layers one after the
+                other.
+        """
+        _, layers = self._make_layers(training)
+        return _misfit(layers, shape, {}) is None
+
+    def layers_note(self, training: TrainingConfig) -> str:
+        """Return a sentence about the layers of a module with its own ``forward``; else empty."""
+        module, layers = self._make_layers(training)
+        if _is_plain(module) or is_layer(module):
+            return ""
+        described = ", ".join(f"{name} ({type(layer).__name__})" for name, layer in layers.items())
+        return (
+            f"agt trains the layers that forward() of {type(module).__name__} applies one after "
+            f"the other: {described}"
+        )
+
+    def _make_layers(self, training: TrainingConfig) -> tuple[nn.Module, Layers]:
+        """Return a new module made by ``make``, and the layers that it applies, by name.
+
+        Args:
+            training: has the seed of the initial parameters.
+
+        Raises:
+            ConfigError: the module cannot be made, or does not only apply layers one after the
+                other.
+        """
+        with seeded_generator(training):
+            try:
+                module = self.make()
+            except Exception as error:  # whatever the user's code raises is about that code
+                raise ConfigError(
+                    f"model: {self.origin} cannot be created ({type(error).__name__}: {error}). "
+                    "Correct its arguments or its code"
+                ) from error
+            if module is None:
+                raise ConfigError(
+                    f"model: {self.origin} returns nothing: is `return` missing in the function?"
+                )
+            if not isinstance(module, nn.Module):
+                raise ConfigError(
+                    f"model: {self.origin} has the type {type(module).__name__}, but agt needs a "
+                    "network, an nn.Module"
+                )
+            if _is_plain(module):
+                # Not named_children(), which names a layer that is used twice only once.
+                children = module._modules.items()
+                return module, {name: layer for name, layer in children if layer is not None}
+            return module, layers_applied(module, self.origin)
+
+
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Sequential]:
+    """Return whether a module is an ``nn.Sequential`` of single layers, which is used as it is."""
+    if type(module) is not nn.Sequential:
+        return False
+    return all(layer is None or is_layer(layer) for layer in module._modules.values())
+
+
+def _misfit(layers: Layers, shape: tuple[int, ...], other_widths: Mapping[int, str]) -> str | None:
     """Return a clause about the first layer that cannot take the output before it, or None.
 
     One synthetic record of zeros goes through the layers, up to the first one without a bound rule.
 
     Args:
-        network: the network.
+        layers: the layers of the network by name, in their order.
         shape: the shape of one record's features.
+        other_widths: number of features -> the setting with which a record would have as many.
 
     Returns:
         A sentence without a full stop, which also says what to write instead. None: all of these
         layers fit.
     """
-    parameter = next(network.parameters(), torch.zeros(()))
+    parameters = nn.ModuleList(layers.values()).parameters()
+    parameter = next(parameters, torch.zeros(()))
     values = torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device)
     is_record = True  # whether ``values`` still are the record, perhaps in another shape
     with torch.no_grad():
-        for name, layer in network._modules.items():
-            if layer is None or type(layer) not in RULES:
+        for name, layer in layers.items():
+            if type(layer) not in RULES:
                 return None
             # PyTorch takes an image without a channel axis, and applies nn.Linear to the last axis.
             axes = {nn.Linear: 2, nn.Conv2d: 4, nn.AvgPool2d: 4}.get(type(layer), values.dim())
@@ -375,7 +456,11 @@ def _misfit(network: nn.Sequential, shape: tuple[int, ...]) -> str | None:
             except RuntimeError as error:
                 reason = str(error)
             if reason:
-                return f"Layer {name} {_misfit_of_layer(layer, values, is_record, reason)}"
+                misfit = _misfit_of_layer(layer, values, is_record, reason)
+                if is_record and isinstance(layer, nn.Linear) and layer.in_features in other_widths:
+                    setting = other_widths[layer.in_features]
+                    misfit += f", or give {setting}, with which records have {layer.in_features}"
+                return f"Layer {name} {misfit}"
             values = output
             is_record = is_record and isinstance(layer, nn.Flatten | nn.Unflatten)
     return None
@@ -422,24 +507,20 @@ def head_from_config(node: object) -> HeadBuilder:
 
     Args:
         node: a mapping with ``_target_``, the full Python name of a builder's class or of a
-            function that returns an ``nn.Sequential``, and the arguments of that class or function.
+            function that returns an ``nn.Module``, and the arguments of that class or function.
 
     Raises:
         ConfigError: there is no ``_target_``, it cannot be imported or called, or it does not take
             the settings.
     """
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"model: expected a mapping with the entry '_target_', got {node!r}")
-    settings = {str(key): value for key, value in node.items() if key != "_target_"}
-    name = node["_target_"]
-    target: Any = imported(str(name), "model")
+    name, target, settings = imported_with_settings(node, "model")
     # A builder of agt, such as HeadConfig, is a class of settings with a method ``build``.
     if hasattr(target, "__dataclass_fields__") and hasattr(target, "build"):
         return validate(target, settings, "model")
     # A network can be called, too, but with records.
     if isinstance(target, nn.Module) or not callable(target):
         raise ConfigError(
-            f"model._target_: '{name}' is not a function that returns an nn.Sequential"
+            f"model._target_: '{name}' is not a class of networks or a function that returns one"
         )
     return CustomNetwork(partial(target, **settings), f"model._target_={name}")
 
@@ -528,144 +609,27 @@ def _constructor_arguments(layer: nn.Module) -> dict[str, Any]:
     return values
 
 
-def _no_sequential(network: object, origin: str, needed: str = "") -> ConfigError:
-    """Return the refusal of a network that is no ``nn.Sequential``.
-
-    Args:
-        network: the object that the user gave as a network.
-        origin: the place that the network comes from, for messages.
-        needed: the other requirements on the network; empty: they are not known.
-    """
-    kind = f"an nn.Sequential {needed}".rstrip()
-    type_name = type(network).__name__
-    refusal = (
-        f"model: {origin} has the type {type_name}, but agt needs {kind}, because it computes "
-        "bounds layer by layer"
-    )
-    if network is None:
-        return ConfigError(f"model: {origin} returns nothing: is `return` missing in the function?")
-    if type(network) in RULES:
-        return ConfigError(f"{refusal}: write nn.Sequential({network!r})")
-    inner = _only_sequential_of(network)
-    if inner is None:
-        return ConfigError(_with_layers_in_order(refusal, network))
-    return ConfigError(
-        Message(
-            "{refusal}. If forward() only calls its inner nn.Sequential, give or return that one: "
-            "{type_name}().{inner}. What else forward() does (such as dividing by 255) is not in "
-            "it, so do that to the features beforehand, with {config:dataset.scale=NUMBER}",
-            refusal=refusal,
-            type_name=type_name,
-            inner=inner,
-        )
-    )
-
-
-def _with_layers_in_order(refusal: str, network: object) -> Message:
-    """Return a refusal with the ``nn.Sequential`` that may have the same layers.
-
-    Args:
-        refusal: a sentence without its full stop.
-        network: the object that the user gave as a network. Nothing is added unless attributes
-            hold its layers, and no parameter is beside them, which another network would lack.
-    """
-    without_proposal = Message("{refusal}", refusal=refusal)
-    if not isinstance(network, nn.Module) or [*network.parameters(recurse=False)]:
-        return without_proposal
-    layers = dict(network.named_children())
-    if not layers or not all(map(str.isidentifier, layers)):
-        return without_proposal
-    applied = _layers_of_forward(network)
-    if applied:
-        in_order = Message(
-            "{refusal}. As its code says, forward() applies these layers one after the other: "
-            "net = {type_name}(), nn.Sequential({layers})",
-            refusal=refusal,
-            type_name=type(network).__name__,
-            layers=", ".join(applied),
-        )
-    else:
-        in_order = Message(
-            "{refusal}. If forward() only applies its layers one after the other, give them in "
-            "that order, with what it calls between them as layers (nn.ReLU() for torch.relu): "
-            "net = {type_name}(), nn.Sequential({layers})",
-            refusal=refusal,
-            type_name=type(network).__name__,
-            layers=few([_as_argument(name, layer) for name, layer in layers.items()], 8),
-        )
-    without_rule = missing_rules(
-        {name: layer for name, layer in layers.items() if type(layer) is not nn.Sequential}
-    )
-    return in_order if without_rule is None else joined([in_order, without_rule], ". ")
-
-
-def _layers_of_forward(network: nn.Module) -> list[str]:
-    """Return the layers that the code of ``forward`` applies, as arguments of ``nn.Sequential``.
-
-    It is empty if the code cannot be read, or if it does something else as well.
-    """
-    sequentials = [name for name, layer in network.named_children() if type(layer) is nn.Sequential]
-    try:
-        source = textwrap.dedent(inspect.getsource(type(network).forward))
-        forward = ast.parse(source).body[0]
-    except (OSError, TypeError, SyntaxError):  # a class without a file, or made by other code
-        return []
-    if not isinstance(forward, ast.FunctionDef):
-        return []
-    return layers_applied(forward, sequentials) or []
-
-
-def _as_argument(name: str, layer: nn.Module) -> str:
-    """Return a layer of ``net`` as an argument of ``nn.Sequential``, as Python is written.
-
-    Args:
-        name: the attribute that holds it.
-        layer: the layer; the layers of an ``nn.Sequential`` become arguments of their own.
-    """
-    return f"*net.{name}" if type(layer) is nn.Sequential else f"net.{name}"
-
-
-def _only_sequential_of(network: object) -> str | None:
-    """Return the attribute of a module that holds its only child, if that is an ``nn.Sequential``.
-
-    Returns:
-        The attribute's name; None for anything else, such as a module with several children, or
-        with parameters of its own beside them.
-    """
-    if not isinstance(network, nn.Module):
-        return None
-    children = list(network.named_children())
-    has_own_parameters = any(True for _ in network.parameters(recurse=False))
-    if len(children) != 1 or has_own_parameters:
-        return None
-    name, child = children[0]
-    return name if type(child) is nn.Sequential else None
-
-
-def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
-    """Return a network unchanged, after a check that its layers' types and settings determine it.
+def _require_plain_parameters(network: nn.Module) -> None:
+    """Raise ConfigError if more than its layers' types and settings determines what a network does.
 
     Bounds are computed from the layers' types, settings and parameters. They would be wrong for a
     network with hooks, with a layer whose forward() was replaced, or with frozen or shared
     parameters.
 
     Args:
-        network: the object that the user gave as a network.
-        origin: the place that the network comes from, for messages.
+        network: the network that the user gave. Of one with lazy layers, which are refused for
+            their type, nothing is checked.
 
     Raises:
-        ConfigError: it is no ``nn.Sequential``, has a layer without a bound rule (the code that
-            propagates interval bounds through it), or has one of the features above. The message
-            names the layer or parameter.
+        ConfigError: it has one of these features. The message names the layer or parameter.
     """
-    if type(network) is not nn.Sequential:
-        raise _no_sequential(network, origin)
-    rules_for(network)  # raises ConfigError for a layer without a bound rule
+    if any(map(nn.parameter.is_lazy, network.parameters())):
+        return
     for name, layer in network.named_modules(remove_duplicate=False):
         attributes = vars(layer)
         has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
         if "forward" in attributes or has_hooks:
-            part = f"layer {name}" if name else "the nn.Sequential itself"
+            part = f"layer {name}" if name else "the network itself"
             raise ConfigError(
                 f"model: {part} has hooks or its own forward(), and agt cannot compute bounds "
                 "through these. Remove them, or use a standard PyTorch layer"
@@ -691,8 +655,6 @@ def _require_plain_layers(network: object, origin: str) -> nn.Sequential:
             "model: two parameters share memory, but training would change them separately. "
             "Give each parameter its own memory"
         )
-    _require_rebuildable(network)
-    return network
 
 
 def _require_rebuildable(network: nn.Sequential) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from agt.models.heads import HeadBuilder
     from agt.models.linear import LinearModel
     from agt.models.model import Model
-    from agt.models.store import FileReader
     from agt.problem import Problem, Settings
+    from agt.store.folder import Folder
     from agt.training.linear import LinearTrained
     from agt.unlearning.promise import Promise, Removal
 
@@ -315,7 +315,7 @@ class CertificateKind(CertificateConfig):
         """
         raise NotImplementedError
 
-    def load(self, problem: "Problem", reader: "FileReader") -> "Model":
+    def load(self, problem: "Problem", reader: "Folder") -> "Model":
         """Return a saved model, read from its folder.
 
         Every kind overrides it; this default raises NotImplementedError.
@@ -453,28 +453,26 @@ class CertificateKind(CertificateConfig):
         """
         raise CannotRemove(Remark("nothing_to_start_from", {"certificate": self.name}))
 
-    def removal_bounds(self, reader: "FileReader") -> RemovalBounds:
+    def removal_bounds(self, reader: "Folder") -> RemovalBounds:
         """Return bounds on the distance of a run's model from training without the removed records.
 
-        They are computed from the run's settings. By default it raises ConfigError, for kinds
-        without a method of removing records.
+        They are computed from the run's settings. Every kind with a method of its own
+        (``own_erasure``) overrides it; this default raises NotImplementedError.
 
         Args:
             reader: the run's files, which record the error of the removals made so far.
 
         Raises:
-            ConfigError: the kind has no method of its own, or a file is damaged.
+            ConfigError: a file is damaged.
         """
-        raise ConfigError(
-            f"certificate={self.name} does not store what later removals need: train with "
-            "certificate=removal"
-        )
+        raise NotImplementedError
 
-    def removal_promise(self, reader: "FileReader", spent: float) -> "Promise":
+    def removal_promise(self, reader: "Folder", spent: float) -> "Promise":
         """Return the promise that a run makes about its model after removals of records.
 
-        The promise compares the model with one that was trained without these records. By default
-        it raises ConfigError, for kinds without a method of removing records.
+        The promise compares the model with one that was trained without these records. Every kind
+        with a method of its own (``own_erasure``) overrides it; this default raises
+        NotImplementedError.
 
         Args:
             reader: the run's files.
@@ -482,12 +480,9 @@ class CertificateKind(CertificateConfig):
                 (``RemovalBounds.spent``).
 
         Raises:
-            ConfigError: the kind has no method of its own, or a file is damaged.
+            ConfigError: a file is damaged.
         """
-        raise ConfigError(
-            f"certificate={self.name} does not store what later removals need: train with "
-            "certificate=removal"
-        )
+        raise NotImplementedError
 
     @property
     def noise(self) -> Literal["none", "seeded", "drawn"]:

@@ -27,7 +27,6 @@ from agt.models.features import FeatureMap
 from agt.models.store import (
     CONSTANTS,
     MODEL,
-    FileReader,
     FileWriter,
     check_constants,
     read_tensors,
@@ -36,6 +35,7 @@ from agt.models.store import (
 from agt.numeric import logits_of, next_up, signed_margins
 from agt.problem import Problem
 from agt.settings import TrainingConfig
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics
 from agt.training.batches import BatchPlan
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
@@ -90,7 +90,7 @@ class LinearModel(ClosedFormModel):
         trained = replace(self.trained, weight=weight)
         return replace(self, trained=trained)
 
-    def check_constants(self, reader: FileReader) -> None:
+    def check_constants(self, reader: Folder) -> None:
         """Raise UnsoundError unless the recorded constants equal those of this head.
 
         Args:
@@ -433,7 +433,7 @@ class LinearKind(ClosedFormKind):
         trained = self.train(head.problem.setup, training_records, on_progress, checkpoints)
         return replace(head, trained=trained)
 
-    def load(self, problem: Problem, reader: FileReader) -> LinearModel:
+    def load(self, problem: Problem, reader: Folder) -> LinearModel:
         """Read a saved head back, and check its constants against those that its settings imply.
 
         Args:

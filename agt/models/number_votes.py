@@ -218,12 +218,12 @@ class NumberVotes(Votes):
             features: [n, ...] the queries.
             on_progress: called with the number of finished queries.
         """
-
-        def block_sums(queries: np.ndarray) -> np.ndarray:
-            """Return the sums of a block of the queries."""
-            return self.labels(self.phi(queries)).sum(axis=0, dtype=np.int64)
-
-        return gathered(map_queries(features, block_sums, on_progress), len(features))
+        sums_of_blocks = map_queries(
+            features,
+            lambda queries: self.labels(self.phi(queries)).sum(axis=0, dtype=np.int64),
+            on_progress,
+        )
+        return gathered(sums_of_blocks, len(features))
 
     def mean_of(self, sums: np.ndarray) -> np.ndarray:
         """Return the numbers that sums of the members' answers stand for, [n] float64.

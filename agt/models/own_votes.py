@@ -30,17 +30,11 @@ from agt.models.closed_form import read_features
 from agt.models.features import FeatureMap
 from agt.models.kind import UnreadReason
 from agt.models.number_votes import NumberVotes
-from agt.models.store import (
-    FEATURES,
-    FileReader,
-    FileWriter,
-    check_constants,
-    read_tensors,
-    write_tensors,
-)
+from agt.models.store import FEATURES, FileWriter, check_constants, read_tensors, write_tensors
 from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem
 from agt.settings import FeaturesConfig, schema
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics, as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import LATTICE_STEPS
@@ -374,7 +368,7 @@ class OwnVotesModel(Votes):
         return votes.reshape(-1, self.settings.ensemble.members).T
 
     @classmethod
-    def load(cls, config: "OwnVotesKind", problem: Problem, reader: FileReader) -> Self:
+    def load(cls, config: "OwnVotesKind", problem: Problem, reader: Folder) -> Self:
         """Read the stored votes back, as a model without members.
 
         Args:
@@ -582,7 +576,7 @@ class OwnVotesKind(OwnVotesConfig, VotingKind):
         """
         return _model_class(problem).fit(self, problem, on_progress, checkpoints)
 
-    def load(self, problem: Problem, reader: FileReader) -> OwnVotesModel:
+    def load(self, problem: Problem, reader: Folder) -> OwnVotesModel:
         """Read the stored votes back, as a model without members.
 
         Args:

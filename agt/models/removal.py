@@ -35,10 +35,11 @@ from agt.models.features import FeatureMap
 from agt.models.kind import CannotRemove, RemovalBounds, UnreadReason
 from agt.models.linear import LinearModel, movement_values
 from agt.models.model import Model, RemovableWeights
-from agt.models.store import MODEL, FileReader, FileWriter, read_tensors, write_linear
+from agt.models.store import MODEL, FileWriter, read_tensors, write_linear
 from agt.numeric import next_up, step_of
 from agt.problem import Problem
 from agt.settings import schema
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics, as_json
 from agt.templates import upward
 from agt.training.batches import BatchPlan, check_unit_rows
@@ -136,17 +137,6 @@ class RemovalModel(LinearModel):
             training=problem.setup.training,
         )
         return cls(problem, features, trained, state, config)
-
-    def with_state(self, state: RemovalState) -> "RemovalModel":
-        """Return the head that has another state of the same problem.
-
-        Args:
-            state: the weights and the matrices, after a removal for example.
-
-        Raises:
-            UnsoundError: these settings cannot have given the noisy weights of the state.
-        """
-        return RemovalModel.from_state(self.config, self.problem, self.features, state)
 
     @property
     def removable_weights(self) -> RemovableWeights:
@@ -397,7 +387,7 @@ def training_rows(problem: Problem, features: FeatureMap) -> tuple[np.ndarray, n
 
 
 def _read_state(
-    config: RemovalConfig, problem: Problem, features: FeatureMap, reader: FileReader
+    config: RemovalConfig, problem: Problem, features: FeatureMap, reader: Folder
 ) -> RemovalState:
     """Read the state of a head back, and check it against the settings and the noisy weights.
 
@@ -529,7 +519,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             state = minimise(removal_problem, phi, targets, on_progress, checkpoints)
         return RemovalModel.from_state(self, problem, features, state)
 
-    def load(self, problem: Problem, reader: FileReader) -> RemovalModel:
+    def load(self, problem: Problem, reader: Folder) -> RemovalModel:
         """Read a saved head back with its state, and check both against the settings.
 
         Args:
@@ -565,9 +555,9 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
 
         Raises:
             CannotRemove: no method reduces the residual to what is allowed.
-            ConfigError: the model is of another kind.
         """
-        before = _require_removal_model(model)
+        before = model
+        assert isinstance(before, RemovalModel), "this kind trains and loads no other model"
         removal_problem = before.removal_problem
         phi, labels = training_rows(before.problem, before.features)
         targets = removal_problem.objective.targets(labels, before.problem.classes)
@@ -588,7 +578,8 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             # Seeded noise is another draw for each number of records; draw 0 is that of training.
             noisy_weight = removal_problem.add_noise(head.weight, draw_index=1 + len(phi))
             facts["seconds_settling"] = round(time.perf_counter() - forming_started, 4)
-            after = before.with_state(head.state(before.state, noisy_weight, max_residual))
+            state = head.state(before.state, noisy_weight, max_residual)
+            after = RemovalModel.from_state(before.config, before.problem, before.features, state)
         seconds = time.perf_counter() - started
         facts = {
             "removed_by": "+".join(methods),
@@ -609,7 +600,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             budget=budget,
         )
 
-    def removal_bounds(self, reader: FileReader) -> RemovalBounds:
+    def removal_bounds(self, reader: Folder) -> RemovalBounds:
         """Return the bound on the model's error after the removals so far, and the limits on it.
 
         The residual is a bound on the l2 norm of the objective's gradient at the weights.
@@ -626,7 +617,7 @@ class RemovalKind(RemovalCertificateConfig, ClosedFormKind):
             noise=self.sigma,
         )
 
-    def removal_promise(self, reader: FileReader, spent: float) -> Promise:
+    def removal_promise(self, reader: Folder, spent: float) -> Promise:
         """Return the promise about a model after removals by Newton steps.
 
         Args:
@@ -653,16 +644,6 @@ def _no_step_within_budget(
         "total": max_residual,
     }
     return CannotRemove(Remark("no_step_within_budget", values))
-
-
-def _require_removal_model(model: Model) -> RemovalModel:
-    """Return the model itself if it is a ``RemovalModel``, and raise ConfigError if it is not."""
-    if not isinstance(model, RemovalModel):
-        raise ConfigError(
-            f"certificate={model.problem.settings.certificate.name} does not store what later "
-            "removals need: train with certificate=removal"
-        )
-    return model
 
 
 def _max_residual(config: RemovalConfig, budget: float | None) -> float:

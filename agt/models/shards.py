@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agt.errors import UnsoundError, altered
-from agt.models.store import FileReader, FileWriter
+from agt.models.store import FileWriter
+from agt.store.folder import Folder
 from agt.store.json_text import as_json
 
 SHARD = "shard.json"
@@ -36,7 +37,7 @@ class ShardRecord:
     records: int | None = None
 
     @classmethod
-    def read(cls, reader: FileReader) -> "ShardRecord":
+    def read(cls, reader: Folder) -> "ShardRecord":
         """Read what a member was trained on from ``shard.json`` in the member's folder.
 
         Raises:
@@ -72,7 +73,7 @@ def write_shards(writer: FileWriter, shards: Sequence[ShardRecord]) -> None:
     writer.write(SHARDS, as_json(node))
 
 
-def read_shards(reader: FileReader, members: int) -> tuple[ShardRecord, ...]:
+def read_shards(reader: Folder, members: int) -> tuple[ShardRecord, ...]:
     """Read what all members were trained on from ``shards.json`` in the model's folder.
 
     Args:

@@ -15,7 +15,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from agt.bounds.box import Box
 from agt.errors import ConfigError, UnsoundError, altered
+from agt.store.folder import Folder
 from agt.store.json_text import as_json
 from agt.training.checkpoint import Tensors, read_safetensors_header
 
@@ -48,44 +49,6 @@ class FileWriter(Protocol):
 
     def part(self, name: str) -> "FileWriter":
         """Return a writer for the subfolder of this name."""
-
-
-class FileReader(Protocol):
-    """A folder of files, each of which is compared with its recorded hash when it is read.
-
-    Attributes:
-        folder: the path of the folder, for error messages.
-    """
-
-    @property
-    def folder(self) -> Path: ...
-
-    def read(self, name: str) -> bytes:
-        """Return the content of one file.
-
-        Args:
-            name: the path relative to the folder, with / between its parts.
-
-        Raises:
-            ConfigError: the file is missing, or differs from what was written.
-        """
-
-    def json(self, name: str) -> dict[str, Any]:
-        """Return the JSON object that a file holds.
-
-        Args:
-            name: the path relative to the folder, with / between its parts.
-
-        Raises:
-            ConfigError: the file is missing, differs from what was written, or does not hold a JSON
-                object.
-        """
-
-    def names(self, folder: str) -> set[str]:
-        """Return the names of the files in the subfolder ``folder``, relative to the subfolder."""
-
-    def part(self, name: str) -> "FileReader":
-        """Return a reader for the subfolder of this name."""
 
 
 def bounds_file(k: int) -> str:
@@ -145,7 +108,7 @@ def write_linear(
     writer.write(CONSTANTS, as_json(constants))
 
 
-def read_boxes(reader: FileReader, ks: tuple[int, ...], expected: Tensors) -> Box:
+def read_boxes(reader: Folder, ks: tuple[int, ...], expected: Tensors) -> Box:
     """Read back trained parameters, and for each k of the grid the bounds on them.
 
     Args:
@@ -193,7 +156,7 @@ def _check_bounds_are_ordered(bounds: Tensors, parameters: list[str], path: Path
             )
 
 
-def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
+def _check_files_of_grid(reader: Folder, ks: tuple[int, ...]) -> None:
     """Raise ConfigError unless the files of bounds are exactly those of the grid.
 
     Args:
@@ -209,7 +172,7 @@ def _check_files_of_grid(reader: FileReader, ks: tuple[int, ...]) -> None:
         raise ConfigError(altered(f"run={reader.folder}", finding, "train again"))
 
 
-def check_constants(reader: FileReader, name: str, expected: Mapping[str, object]) -> None:
+def check_constants(reader: Folder, name: str, expected: Mapping[str, object]) -> None:
     """Raise UnsoundError unless a file records exactly the constants that the settings imply.
 
     Args:
@@ -230,7 +193,7 @@ def check_constants(reader: FileReader, name: str, expected: Mapping[str, object
 
 
 def read_tensors(
-    reader: FileReader,
+    reader: Folder,
     name: str,
     expected: Tensors,
     metadata: Mapping[str, str] = MappingProxyType({}),

@@ -52,7 +52,6 @@ from agt.models.shares import logistic_shares
 from agt.models.store import (
     FEATURES,
     MODEL,
-    FileReader,
     FileWriter,
     check_constants,
     read_tensors,
@@ -62,6 +61,7 @@ from agt.models.voting import CONSTANTS, Votes, VotingKind
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import schema
+from agt.store.folder import Folder
 from agt.store.json_text import Metrics, as_json
 from agt.training.checkpoint import NO_CHECKPOINTS, Checkpoints
 from agt.training.lattice import to_lattice
@@ -260,7 +260,7 @@ class VotesModel(Votes):
             on_progress(Progress(step=finished, steps=count, done=finished, total=count))
 
     @classmethod
-    def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
+    def load(cls, config: "VotesKind", problem: Problem, reader: Folder) -> Self:
         """Read a saved model back, and check its files against the settings.
 
         Args:
@@ -500,7 +500,7 @@ class FlipModel(VotesModel):
         return replace(self, weight=weight, members=tuple(members))
 
     @classmethod
-    def load(cls, config: "VotesKind", problem: Problem, reader: FileReader) -> Self:
+    def load(cls, config: "VotesKind", problem: Problem, reader: Folder) -> Self:
         """Read a saved model back, and check its files against the settings and each other.
 
         Args:
@@ -786,7 +786,7 @@ class VotesKind(VotesConfig, VotingKind):
         model = untrained.retrained(records, on_progress, checkpoints)
         return replace(model, shards=model.shard_records(records))
 
-    def load(self, problem: Problem, reader: FileReader) -> VotesModel:
+    def load(self, problem: Problem, reader: Folder) -> VotesModel:
         """Read a saved model back, and check its files against the settings.
 
         Args:

@@ -126,8 +126,6 @@ class _HashingFile(RawIOBase):
 class Folder:
     """A finished folder, of which every file is checked as it is read.
 
-    It is an ``agt.models.store.FileReader``.
-
     Attributes:
         folder: its path; of a ``part``, that of the subfolder.
         home: the folder with the manifest, which is ``folder`` itself unless this is a ``part``.

@@ -263,7 +263,8 @@ def read_digest(text: str) -> str:
     number = text.strip().lower().removeprefix("sha256:")
     if not HASH.fullmatch(number):
         raise ValueError(
-            "a digest is sha256: followed by 64 hexadecimal digits: give the one that "
-            "`agt train` printed"
+            "a digest is sha256: followed by 64 hexadecimal digits: give the one that was printed "
+            "when the folder was made, by `agt train` for a training run, by `agt predict` for "
+            "released weights"
         )
     return f"sha256:{number}"

@@ -141,12 +141,13 @@ class BatchPlan:
             ConfigError: a batch of any epoch has more than ``n_max`` records.
         """
         if self.count == 1:
-            # The only batch has every record, whatever its hash is; hashing takes long.
-            hashes = np.zeros(len(units), dtype=np.uint64)
+            # The only batch has every record, whatever its hash is; hashing takes long. All epochs
+            # share one array, because there may be many of them.
+            epochs = [np.zeros(len(units), dtype=np.int64)] * self.epochs
         else:
             hashes = keyed_hash(units, f"batch/{self.key}")
-        epochs = [self._batch_numbers(hashes, epoch) for epoch in range(self.epochs)]
-        largest = max(_largest_batch(batch_numbers, self.count) for batch_numbers in epochs)
+            epochs = [self._batch_numbers(hashes, epoch) for epoch in range(self.epochs)]
+        largest = max(int(np.bincount(numbers, minlength=1).max()) for numbers in epochs)
         if largest > self.n_max:
             raise self._too_large_batch(largest)
         return epochs
@@ -191,16 +192,6 @@ class BatchPlan:
         """
         # Lemma 1 of docs/proofs/training.md: a record's batch does not depend on other records.
         return (remix(hashes, epoch) % np.uint64(self.count)).astype(np.int64)
-
-
-def _largest_batch(batch_numbers: np.ndarray, count: int) -> int:
-    """Return the number of records of the largest batch.
-
-    Args:
-        batch_numbers: [n] int64 from 0 to count - 1, the batch of each record.
-        count: the number of batches, at least 1.
-    """
-    return int(np.bincount(batch_numbers, minlength=count).max())
 
 
 def check_unit_rows(units: np.ndarray, unit_rows: int) -> None:

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -66,10 +66,11 @@ class CheckpointState:
     tensors: Tensors
 
 
-class Checkpoints(Protocol):
+class Checkpoints:
     """A place where a training saves its state, and from which it is resumed.
 
-    A training calls ``last_state`` once before its first step, and ``save_if_due`` after each step.
+    This base class saves nothing, so every training starts from step 0. A training calls
+    ``last_state`` once before its first step, and ``save_if_due`` after each step.
 
     Formal guarantees
         * A training that is resumed from a state ends with the same bits as an uninterrupted one
@@ -81,23 +82,29 @@ class Checkpoints(Protocol):
     def part(self, name: str) -> "Checkpoints":
         """Return separate checkpoints for one of several trainings, such as an ensemble's member.
 
+        By default they are these checkpoints themselves, because nothing is saved.
+
         Args:
             name: the training's name, a path relative to these checkpoints, such as "members/003".
 
         Returns:
             The checkpoints, which may be sent to another process.
         """
+        return self
 
     def last_state(self) -> CheckpointState | None:
-        """Return the last state that an earlier attempt saved; None if there is none.
+        """Return the last state that an earlier attempt saved; None (the default): there is none.
 
         A training calls this once, before its first step. On None it starts from step 0.
         """
+        return None
 
     def save_if_due(
         self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
     ) -> None:
         """Save the training's state after a step, if enough time has passed since the last save.
+
+        By default nothing is saved.
 
         Args:
             step: the number of steps that were taken.
@@ -110,35 +117,16 @@ class Checkpoints(Protocol):
         """Return the random number that is stored under a name; draw and store it if there is none.
 
         A resumed training so has the number of the first attempt. The number is on the disk before
-        this returns.
+        this returns. By default a number is drawn, and not stored.
 
         Args:
             name: the name of the number.
             draw: returns a random integer of at least 0.
         """
-
-
-class NoCheckpoints(Checkpoints):
-    """Checkpoints that save nothing, so that every training starts from step 0."""
-
-    def part(self, name: str) -> Self:
-        """Return itself, because nothing is saved for any of several trainings."""
-        return self
-
-    def last_state(self) -> None:
-        """Return None, because no state was saved."""
-
-    def save_if_due(
-        self, step: int, tensors: Callable[[], Tensors], is_last_step: bool = False
-    ) -> None:
-        """Do nothing: these checkpoints save no state."""
-
-    def draw_once(self, name: str, draw: Callable[[], int]) -> int:
-        """Return a number that is drawn now, and store nothing; ``name`` is not used."""
         return draw()
 
 
-NO_CHECKPOINTS = NoCheckpoints()
+NO_CHECKPOINTS = Checkpoints()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ docs/proofs/ensembles.md proves that a member depends only on its own shard, bit
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
@@ -22,24 +22,14 @@ from agt.training.loop import ignore_progress
 from agt.training.settings import EnsembleConfig
 from agt.training.setup import TrainingSetup
 
-T = TypeVar("T", covariant=True)
+T = TypeVar("T")
+MemberTraining = Callable[[TrainingSetup, Records, Checkpoints], T]
+"""A function that trains one member of an ensemble, and returns it.
 
-
-class MemberTraining(Protocol[T]):
-    """A function that trains one member of an ensemble.
-
-    It is sent to other processes, so it has to be a function of a module (no closure, no lambda) or
-    a ``functools.partial`` of one.
-    """
-
-    def __call__(self, setup: TrainingSetup, records: Records, checkpoints: Checkpoints) -> T:
-        """Train a member and return it.
-
-        Args:
-            setup: the member's settings.
-            records: the member's shard (its part of the training records).
-            checkpoints: the place for the member's checkpoints.
-        """
+It takes the member's settings, its shard (its part of the training records) and its checkpoints. It
+is sent to other processes, so it has to be a function of a module (no closure, no lambda) or a
+``functools.partial`` of one.
+"""
 
 
 def assign_shards(units: np.ndarray, config: EnsembleConfig) -> np.ndarray:

@@ -21,7 +21,7 @@ from agt.data.ids import keyed_hash
 from agt.data.target import NumericTarget
 from agt.errors import ConfigError, UnsoundError, first_line
 from agt.messages import Message
-from agt.targets import imported
+from agt.targets import imported_with_settings
 from agt.training.ensemble import aligned_copy
 from agt.training.lattice import MIDDLE, to_lattice
 
@@ -203,8 +203,7 @@ class Learner:
         Raises:
             ConfigError: the target cannot be imported, or does not take these arguments.
         """
-        settings = {str(name): value for name, value in node.items() if name != "_target_"}
-        target = imported(str(node["_target_"]), key)
+        name, target, settings = imported_with_settings(node, key)
         try:
             if isinstance(target, type):
                 return cls.wrap(target(**settings))
@@ -212,7 +211,7 @@ class Learner:
             return cls.wrap(partial(target, **settings))
         except TypeError as error:
             raise ConfigError(
-                f"{key}: the class {node['_target_']} does not accept these settings "
+                f"{key}: the class {name} does not accept these settings "
                 f"({first_line(error)}). Correct the settings"
             ) from None
 

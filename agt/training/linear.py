@@ -7,7 +7,7 @@ count like many records. ``float32`` only halves the memory of the features.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
 from typing import Any
@@ -120,8 +120,7 @@ def train_linear(
         theta = state.tensors["theta"]
         iterate_sum = state.tensors["total"]
         steps_done = state.step
-    batches = iterate_batches(plan, records.units)
-    remaining_batches = islice(batches, steps_done, None)
+    remaining_batches = islice(plan.batches(records.units), steps_done, None)
     for step, rows in enumerate(remaining_batches, start=steps_done):
         coefficients = StepCoefficients.at_step(setup.training, plan, step)
         gradient = gradient_sum(loss, theta, records, rows)
@@ -138,29 +137,6 @@ def train_linear(
             on_progress(Progress.of_steps(steps_done, plan.steps))
     weight = iterate_sum / average
     return LinearTrained(weight, loss, plan, sensitivity, setup.training)
-
-
-def iterate_batches(plan: BatchPlan, units: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each step's batch.
-
-    Args:
-        plan: how records are assigned to batches, and the number of epochs.
-        units: [n] str, the unit (for example the person) that each record belongs to.
-
-    Yields:
-        ``plan.steps`` arrays of increasing row numbers, epoch after epoch.
-
-    Raises:
-        ConfigError: a batch has more than n_max records.
-    """
-    if plan.count > 1:
-        yield from plan.batches(units)
-        return
-    # A single batch holds every record in every epoch, so it is computed only once.
-    one_epoch = replace(plan, epochs=1)
-    (all_rows,) = one_epoch.batches(units)
-    for _ in range(plan.epochs):
-        yield all_rows
 
 
 def gradient_sum(loss: LinearLoss, theta: Tensor, records: Records, rows: np.ndarray) -> Tensor:

@@ -9,6 +9,7 @@ the data traffic are done once for all k. Records stream through in fragments, s
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -492,11 +493,7 @@ class TrainingRun:
             An iterator over pairs: the bounds to add up, and the bounds from which the most extreme
             ones are selected.
         """
-
-        def gradient_bounds(inputs: Tensor | Interval) -> Iterator[Gradient]:
-            """Yield bounds on the gradients of the records if they had these features."""
-            return self._gradient_bounds(inputs, labels, k_slice)
-
+        gradient_bounds = partial(self._gradient_bounds, labels=labels, k_slice=k_slice)
         k_count = k_slice.stop - k_slice.start
         # The relation calls ``gradient_bounds`` with the features themselves or, where edits move
         # features by up to ``radius``, with bounds on them. It may change what is selected from.

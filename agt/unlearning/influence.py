@@ -28,9 +28,9 @@ from agt.data.records import UNANSWERED
 from agt.errors import CheckError
 from agt.models.fitting import fit
 from agt.models.model import Model
-from agt.models.store import FileReader
 from agt.models.voting import Votes
 from agt.problem import Problem
+from agt.store.folder import Folder
 from agt.training.ensemble import assign_shards
 from agt.unlearning.minimiser_influence import MinimisersWithout, is_loss_covered
 from agt.unlearning.sisa import retrain_affected
@@ -127,7 +127,7 @@ class AnsweredModel:
 
     problem: Problem
     model: Model
-    reader: FileReader | None
+    reader: Folder | None
     queries: np.ndarray
 
     @cached_property

@@ -13,9 +13,8 @@ measures the first residual. The cost of each method, and the residual after it:
 Proofs: docs/proofs/removal.md of the bounds, docs/proofs/masking.md of what may be promised.
 """
 
-import copy
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -334,7 +333,7 @@ class _NewtonMove:
 class RemovableHead:
     """A trained linear head from which records are removed in place, with a bound on its gradient.
 
-    A removal changes the head. To be able to undo it, ``copy`` the head before.
+    A removal changes the head. To be able to undo it, copy the head before (``copy.deepcopy``).
 
     Attributes:
         objective: the loss and the strength of the regulariser.
@@ -359,32 +358,6 @@ class RemovableHead:
     gram: BoundedMatrix = field(init=False)
     norm: float = field(init=False)
     count: int = field(init=False)
-
-    @classmethod
-    def from_data(
-        cls,
-        objective: Objective,
-        weight: np.ndarray,
-        tilt: np.ndarray,
-        features: np.ndarray,
-        targets: np.ndarray,
-    ) -> "RemovableHead":
-        """Return a head with given weights, whose matrices and residual are computed from records.
-
-        Args:
-            objective: the loss and the strength of the regulariser.
-            weight: [J, d] float64, any weights.
-            tilt: [J, d] float64, the linear term b of the objective.
-            features: [n, d] float32 or float64, rows of norm at most 1; may be memory-mapped.
-            targets: [n, J] as ``Objective.targets`` returns them.
-
-        Raises:
-            UnsoundError: a record has a norm above 1, rounding included.
-        """
-        gradient = objective.gradient(weight, features, targets, tilt)
-        head = cls(objective, weight, tilt, gradient.norm_bound)
-        head.form_matrices(features)
-        return head
 
     @classmethod
     def from_state(cls, objective: Objective, state: RemovalState) -> "RemovableHead":
@@ -426,16 +399,6 @@ class RemovableHead:
             count=self.count,
             removed=before.removed + before.count - self.count,
         )
-
-    def copy(self) -> "RemovableHead":
-        """Return a copy; changing one of the two does not change the other."""
-        other = copy.copy(self)
-        # The arrays may be shared, because methods replace arrays and never write into them.
-        other.factors = [
-            replace(factor, hessian=replace(factor.hessian)) for factor in self.factors
-        ]
-        other.gram = replace(self.gram)
-        return other
 
     @property
     def distance(self) -> float:

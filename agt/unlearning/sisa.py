@@ -22,10 +22,10 @@ from agt.models.ensemble import EnsembleModel, fit_members, load_members
 from agt.models.fitting import load
 from agt.models.model import Model
 from agt.models.shards import SHARDS, ShardRecord, read_shards
-from agt.models.store import FileReader
 from agt.models.votes import VotesModel
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
+from agt.store.folder import Folder
 from agt.training.ensemble import member_folder, member_records
 from agt.training.loop import OnProgress, ignore_progress
 from agt.unlearning.sentences import Remark
@@ -73,7 +73,7 @@ class Retrained:
 
 
 def retrain_affected(
-    problem: Problem, reader: FileReader, on_progress: OnProgress = ignore_progress
+    problem: Problem, reader: Folder, on_progress: OnProgress = ignore_progress
 ) -> Retrained:
     """Train again the members of a stored ensemble whose shards lost records.
 
@@ -104,7 +104,7 @@ def retrain_affected(
     return _retrain_members(problem, reader, on_progress)
 
 
-def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
+def _retrain_models(problem: Problem, reader: Folder, on_progress: OnProgress) -> Retrained:
     """Train again the affected members of an ensemble whose members are separate models.
 
     The other members are loaded.
@@ -133,7 +133,7 @@ def _retrain_models(problem: Problem, reader: FileReader, on_progress: OnProgres
     return Retrained(model, tuple(affected))
 
 
-def _retrain_members(problem: Problem, reader: FileReader, on_progress: OnProgress) -> Retrained:
+def _retrain_members(problem: Problem, reader: Folder, on_progress: OnProgress) -> Retrained:
     """Train again the affected members of a model that has all its members in one file.
 
     The arguments and the errors are those of ``retrain_affected``.
@@ -160,7 +160,7 @@ def _count_lost_records(
     recorded: Sequence[ShardRecord],
     remaining: Sequence[ShardRecord],
     affected: Collection[int],
-    reader: FileReader,
+    reader: Folder,
 ) -> int:
     """Return the total number of records that the members lost since they were trained.
 

@@ -18,9 +18,9 @@ from agt.settings import keyword_schema
 from agt.store.json_text import as_json
 from agt_cli.command_settings.certify import CertifySettings, check_certify
 from agt_cli.releasing.noise import REDRAWN
-from agt_cli.releasing.payer import counting_ledger
 from agt_cli.report import figures
 from agt_cli.report.certification_md import (
+    MAX_TABLE_ROWS,
     LabelCertification,
     certified_metrics,
     certified_rows,
@@ -29,6 +29,8 @@ from agt_cli.report.certification_md import (
     write_tables,
 )
 from agt_cli.report.console import Console
+from agt_cli.report.finished import Run
+from agt_cli.report.markdown import escape_markdown
 from agt_cli.report.number_md import (
     NumberCertification,
     interval_metrics,
@@ -39,6 +41,7 @@ from agt_cli.report.number_md import (
     write_intervals_by_query,
 )
 from agt_cli.report.number_quality import NumberQuality, evaluate_numbers
+from agt_cli.report.proposed_release import WEIGHTS_MECHANISMS, release_command
 from agt_cli.report.quality import ALWAYS_CERTIFIED, ModelQuality, Quality
 from agt_cli.report.quality_md import ModelAnswers, evaluate_answers, write_quality
 from agt_cli.report.record import RunRecord
@@ -46,6 +49,7 @@ from agt_cli.report.release_md import outside_section
 from agt_cli.report.sections_md import describe_edits_up_to, describe_median_distance
 from agt_cli.runs.prepare import certification_progress
 from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.start.ledger_proposal import LedgerProposal
 from agt_cli.unlearn.person import PersonAnswers, compare_people
 from agt_cli.unlearn.person_md import (
     FIELDS,
@@ -231,6 +235,7 @@ def _write_labels(
     write_quality(record, quality)
     captions = _draw_figures(config, record, opened, certification, certified.table, console)
     training_run = opened.trained.finished
+    release, refusals = _next_release(training_run, "NAME", "NUMBER")
     report = certify_report(
         certification,
         certified.table,
@@ -238,13 +243,33 @@ def _write_labels(
         captions,
         training_run,
         quality,
-        (*certified.warnings, *pending_sentences, *outside_section(opened.queries)),
+        (*certified.warnings, *pending_sentences, *outside_section(opened.queries), *refusals),
         record,
-        counting_ledger(training_run),
+        release,
     )
     opened.check_current()  # before the report, so that no report is of a run that was changed
     record.report(report)
     return pending_sentences
+
+
+def _next_release(
+    training_run: Run, mechanism: str, delta: str
+) -> tuple[str | None, Sequence[str]]:
+    """Return the command that releases answers, and why there is none if a ledger accepts none.
+
+    Args:
+        training_run: the run that was certified.
+        mechanism: of the proposed release.
+        delta: of its budget, as it is typed.
+
+    Returns:
+        The command, or None; and sentences in Markdown, which are empty beside a command.
+    """
+    ledger = LedgerProposal.of_counting_ledger(training_run)
+    if not ledger.accepts_a_release:
+        return None, [*map(escape_markdown, ledger.sentences)]
+    name = ledger.name or None
+    return release_command(training_run.folder, mechanism, "NUMBER", delta, name), []
 
 
 def _result(
@@ -381,15 +406,16 @@ def _write_numbers(
     record.conditions(opened.conditions)
     record.add_metrics(**interval_metrics(certification, table))
     write_quality(record, quality)
+    release, refusals = _next_release(training_run, WEIGHTS_MECHANISMS[0], "1e-5")
     report = number_report(
         certification,
         table,
         figures.draw_intervals(record, certification, table, opened.labels),
         training_run,
         quality,
-        outside_section(opened.queries),
+        [*outside_section(opened.queries), *refusals],
         intervals_file,
-        counting_ledger(training_run),
+        release,
     )
     opened.check_current()  # before the report, so that no report is of a run that was changed
     record.report(report)
@@ -467,11 +493,20 @@ def _print_labels(
     relation = certification.relation
     if quality.verdict:
         console.say(quality.verdict)
-    titles, rows = certified_rows(rows_at_round_ks(certified.table))
+    shown = certified.table
+    if len(shown) > MAX_TABLE_ROWS:
+        shown = rows_at_round_ks(shown)
+    titles, rows = certified_rows(shown)
     title = certification.table_title
     if quality.constant_note:
         title = f"{title}; {quality.constant_note}"
     console.table(title, titles, rows)
+    hidden = len(certified.table) - len(shown)
+    if hidden:
+        console.say(
+            f"number of values of k that are not shown here: {hidden:,} "
+            "(all are in tables/certified.csv)"
+        )
     median = float(record.metrics["stable_distance_median"])
     training_records = int(opened.trained.finished.metrics["n_train"])
     median_distance = describe_median_distance(

@@ -4,6 +4,7 @@ It writes nothing but the ledger and its head file.
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -279,6 +280,12 @@ def _init(config: LedgerConfig, console: Console) -> dict[str, Any]:
                 f"(total.delta_share={share:g}), the rest for Gaussian noise"
             )
             console.say(_describe_remaining(RemainingBudget.after(allowance, Cost())))
+        console.say(
+            f"the ledger protects {ledger.unit} of the tables that are admitted to it. agt knows "
+            "the same people in another table only by equal ids: if their ids differ, do not open "
+            f"a second ledger, which agt would not notice, but type agt ledger admit "
+            f"{config.ledger} run=FOLDER unit={shlex.quote(ledger.unit)}"
+        )
         result = _print_state(ledger, console)
         _warn_of_other_ledgers(config, people, console)
         if config.second_head is None:

@@ -20,7 +20,6 @@ from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.number_votes import NumberVotes
 from agt.settings import keyword_schema
 from agt_cli.command_settings.plan import PlanSettings, check_plan
-from agt_cli.releasing.payer import counting_ledger
 from agt_cli.report import plan_words
 from agt_cli.report.console import Console, Report
 from agt_cli.report.figures import draw_accuracy_by_queries
@@ -39,6 +38,7 @@ from agt_cli.report.sections_md import (
 from agt_cli.report.training_md import caution_advice
 from agt_cli.runs.prepare import certification_progress
 from agt_cli.runs.queries import OpenedRun, TrainedRun
+from agt_cli.start.ledger_proposal import LedgerProposal
 
 FIGURE = "accuracy_by_queries"
 
@@ -121,7 +121,7 @@ def _report_classes(
     record.table("plan", offers)
     record.conditions(opened.conditions)
     names = ", ".join(planned.names)
-    record.add_metrics(n_queries=len(labels), accuracy=evidence.accuracy, mechanisms=names)
+    record.add_metrics(n_queries=len(labels), accuracy=evidence.nominal_score, mechanisms=names)
     distance = evidence.distance if config.counting == "distance" else None
     answers = ModelAnswers(evidence.prediction, distance)
     quality = evaluate_answers(
@@ -136,7 +136,7 @@ def _report_classes(
     record.report(plan_report(opened, planned, advice, quality, caption, accuracies))
     if quality.verdict:
         console.say(quality.verdict)
-    nominal = format_rate(evidence.accuracy)
+    nominal = format_rate(evidence.nominal_score)
     dataset = opened.dataset.name
     title = (
         f"{dataset}: expected accuracy of private answers for each total budget and number of "
@@ -148,9 +148,13 @@ def _report_classes(
         console.say(line)
     if all(condition.held for condition in opened.conditions):
         console.say(privacy_sentence(opened.conditions, brief=True))
-        ledger = counting_ledger(trained.finished)
-        release = release_command(trained.finished.folder, "NAME", "EPS", "DELTA", ledger)
-        console.note(f"next: agt {release}")
+        ledger = LedgerProposal.of_counting_ledger(trained.finished, max(config.eps), config.delta)
+        for sentence in ledger.sentences:
+            console.note(sentence)
+        if ledger.accepts_a_release:
+            folder = trained.finished.folder
+            release = release_command(folder, "NAME", "EPS", "DELTA", ledger.name or None)
+            console.note(f"next: agt {release}")
     console.say(f"run folder: {record.folder}")
     return {
         "metrics": record.metrics,
@@ -362,8 +366,8 @@ def draw_expected_accuracy(
         record,
         FIGURE,
         points,
-        noise_free=planned.evidence.accuracy,
-        majority=planned.evidence.majority,
+        noise_free=planned.evidence.nominal_score,
+        majority=planned.evidence.constant_score,
         order=list(panels.values()),
         finding=_if_releases_allowed(plan_words.finding(planned), opened),
         title=opened.dataset.name,
@@ -391,8 +395,8 @@ def plan_report(
         accuracies: the table of ``score_cells``, as Markdown.
     """
     dataset = opened.dataset.name
-    nominal = format_rate(planned.evidence.accuracy)
-    baseline = format_rate(planned.evidence.majority)
+    nominal = format_rate(planned.evidence.nominal_score)
+    baseline = format_rate(planned.evidence.constant_score)
     dataset_name = escape_markdown(dataset)
     queries = escape_markdown(opened.trained.queries_description)
     approximate = _describe_first_order(planned)

@@ -24,6 +24,7 @@ from agt.settings import build, validate
 from agt_cli import usage
 from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import compose_command
+from agt_cli.config_files import repeated_key
 from agt_cli.configuration import check_keys
 from agt_cli.places import check_answers
 from agt_cli.renamed import with_old_keys
@@ -74,6 +75,8 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
         check_answers(Path(str(path)))
         with Path(str(path)).open(encoding="utf-8") as file:
             answers = yaml.safe_load(file)
+        if repeated := repeated_key(Path(str(path))):
+            raise ConfigError(repeated)
         if not isinstance(answers, dict):
             raise ConfigError(
                 f"answers={path}: the file must have one line for each answer, such as "

@@ -119,13 +119,16 @@ def _run_prepared(
     )
     for warning in _find_data_warnings(settings, dataset):
         console.note(warning)
+    layers_note = settings.model.layers_note(settings.training)
+    if layers_note:
+        console.note(f"note: {layers_note}")
     trained = _train_and_write(settings, record, prepared, console)
     quality = trained.quality
     _print_result(record, dataset.name, trained.sentences, quality, console)
     reference_scores: dict[str, float] = {}
     if not console.quiet:
         reference_scores = _print_reference_learners(settings.source, loaded, console)
-        _warn_if_linear_is_better(trained.model, dataset, console)
+        _warn_if_linear_is_better(trained.model, console)
     for note in _advice(settings, record, trained.model, dataset, reference_scores):
         console.note(note)
     conditions_held = all(condition.held for condition in trained.model.conditions)
@@ -190,17 +193,16 @@ def _train_and_write(
     return _TrainingResult(model, quality, sentences, unfinished_releases)
 
 
-def _warn_if_linear_is_better(model: Model, dataset: Dataset, console: Console) -> None:
+def _warn_if_linear_is_better(model: Model, console: Console) -> None:
     """Fit a linear classifier, and print a warning if it answers better than the trained network.
 
     The line to type follows the warning. Models other than single networks are not compared.
 
     Args:
         model: that was trained.
-        dataset: the data on which it was trained; its test records are answered by both.
         console: prints the warning.
     """
-    comparison = compare_with_linear_classifier(model, dataset.train, dataset.test)
+    comparison = compare_with_linear_classifier(model)
     if comparison is not None and comparison.warning is not None:
         console.note(str(comparison.warning))
         console.note(f"to compare: {linear_line(typed_words())}")

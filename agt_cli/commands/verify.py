@@ -31,7 +31,7 @@ from agt_cli.verify.ledgers import NotedHead
 from agt_cli.verify.verification import CODE_LIMIT, MAKER_LIMIT, PAGES_LIMIT, Verification
 
 # notes that are shown for the item at PATH, but not for the items that it depends on
-NOTES_OF_ITEM_ONLY = ("digest", "code", "metrics")
+NOTES_OF_ITEM_ONLY = ("digest", "code", "metrics", "tables")
 CHECK_COLUMNS = ("check", "state", "what was found")
 CONDITION_COLUMNS = ("", "condition", "state", "why")
 PROBLEMS_REMEDY = (
@@ -44,7 +44,8 @@ LIMITS = (
     PAGES_LIMIT,
     MAKER_LIMIT,
     f"{CODE_LIMIT} (to check, train again on the same data with the same config.yaml)",
-    "no other file records what env.json says about the machine, packages, command line and paths",
+    "no other file records what env.json says about the machine, packages, command line and paths, "
+    "what status.json says about times, or what audit.json says was found",
     "other runs or releases about the same people may exist elsewhere: their privacy losses add up",
     "other training runs may have been made, of which only the best was kept (against condition e)",
     "the guarantees cover only outputs, not side channels, such as how long a step took",

@@ -16,13 +16,11 @@ from agt.ledger.ledger import (
     Ledger,
     MatchingTable,
     find_matching_table,
-    ledgers_in,
 )
 from agt.ledger.ledger_list import find_ledgers_elsewhere, put_on_list
 from agt.ledger.payer import LedgerPayer, NoPayer, ProtectedPeople
 from agt.ledger.tables import AdmittedTable, sample_names
 from agt.mechanisms.accounts import Uncounted
-from agt.mechanisms.guarantees import Guarantee
 from agt_cli.ledger_files import FOLDER, NO_LEDGER, VARIABLE, require_ledger
 from agt_cli.process import write_line
 from agt_cli.releasing.ledgers import people_of_run, say_skipped, second_head, unit_of
@@ -88,76 +86,6 @@ def payer_of(
             except Exhausted as error:
                 outputs = Path(str(record.config.get("output_dir") or "."))
                 raise _with_free_answers(error, outputs, ledger) from None
-
-
-def check_payer(
-    setting: object, run: Run, outputs: Path, guarantee: Guarantee | None, mechanism: str | None
-) -> None:
-    """Raise what ``payer_of`` or the release would raise if a ledger cannot pay.
-
-    Ledgers are read as copies, which are neither locked nor compared with a head file. So what is
-    accepted here is not decided yet: ``payer_of`` opens the ledger and checks it again. A refusal
-    of a budget stays right whatever other processes do, because what is spent only grows.
-
-    Args:
-        setting: the setting ``ledger``; None: the environment's AGT_LEDGER is used, if it is set.
-        run: the training run that is released from. Its files are read without comparing hashes.
-        outputs: the folder of runs, in which weights that the ledger paid for are looked for.
-        guarantee: of each release, or a stronger one; None: it is not known, so the budget is not
-            checked.
-        mechanism: the name of a mechanism of labels, which the ledger repeats without payment;
-            None: something else is released.
-
-    Raises:
-        ConfigError: the ledger does not count these people, or none was named although one does.
-        Exhausted: not even one release fits into the rest of the budget.
-    """
-    name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
-    if name == NO_LEDGER:
-        return
-    try:
-        people = people_of_run(run)
-    except (ConfigError, KeyError, TypeError):
-        return  # whoever opens the run says what is wrong with its files
-    if name is None:
-        holding = ledgers_of(people, says_skipped=False).holding
-        if holding:
-            raise _ledger_not_named(people.table.name, holding)
-        return
-    try:
-        copy = Ledger.open(require_ledger(name), as_copy=True, seconds=0.0)
-    except AgtError:
-        return  # whoever opens the ledger to pay says what is wrong with it
-    with copy as ledger:
-        tables = ledger.book.tables
-        if any(data in tables for data in people.table.before):
-            return  # the present table is admitted when the ledger is opened to pay
-        ledger.check(people.relation, people.table.data, people.table.unit)
-        if guarantee is None:
-            return
-        try:
-            ledger.check_budget(guarantee)
-        except Exhausted as error:
-            if not _may_repeat_answers(ledger, run.digest, mechanism):
-                raise _with_free_answers(error, outputs, ledger) from None
-
-
-def _may_repeat_answers(ledger: Ledger, run: str, mechanism: str | None) -> bool:
-    """Return whether a ledger may have stored answers of a run and a mechanism.
-
-    It reads the whole chain. Where that fails, the answer is True: who opens the ledger to pay may
-    trust a checkpoint instead.
-
-    Args:
-        ledger: the ledger.
-        run: the digest of the run.
-        mechanism: the name of the mechanism; None: the ledger stores no answers of it.
-    """
-    try:
-        debits = ledger.history().values()
-    except AgtError:
-        return True
-    return any(debit.charge.run == run and debit.charge.mechanism == mechanism for debit in debits)
 
 
 def _with_free_answers(error: Exhausted, outputs: Path, ledger: Ledger) -> Exhausted:
@@ -252,17 +180,18 @@ class FoundLedgers(NamedTuple):
     errors: list[AgtError]
 
 
-def ledgers_of(people: ProtectedPeople, says_skipped: bool = True) -> FoundLedgers:
+def ledgers_of(people: ProtectedPeople) -> FoundLedgers:
     """Look for ledgers that have admitted a table, first in the working directory.
+
+    Files of other programs there are named on stderr.
 
     Args:
         people: the table.
-        says_skipped: whether files of other programs are named on stderr.
     """
     holding: dict[str, MatchingTable] = {}
     errors: list[AgtError] = []
     try:
-        paths = (say_skipped if says_skipped else ledgers_in)(Path(FOLDER))
+        paths = say_skipped(Path(FOLDER))
     except AgtError as error:
         return FoundLedgers({}, [error])
     for path in paths:

@@ -133,9 +133,9 @@ def _estimate_worth(request: PredictRequest, release: AnyRelease) -> _Doubts:
         truth = _truth_of_test_records(opened, compares_majority)
     else:
         quality = Quality(opened.dataset.classes, sample.description, labels, evidence.prediction)
-        truth = _Truth(1.0, quality.verdict, evidence.majority)
+        truth = _Truth(1.0, quality.verdict, evidence.constant_score)
     expected = accuracy_with_noise(share_right, truth.accuracy, classes)
-    accuracy = accuracy_with_noise(evidence.accuracy, truth.accuracy, classes)
+    accuracy = accuracy_with_noise(evidence.nominal_score, truth.accuracy, classes)
     random = accuracy_with_noise(1 / classes, truth.accuracy, classes)
     warnings = [f"{PRIVATE}{truth.verdict}"] if truth.verdict else []
     objections = []

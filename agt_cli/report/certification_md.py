@@ -17,7 +17,6 @@ from agt.settings import RelationConfig
 from agt.store.json_text import Metrics
 from agt_cli.report.finished import Run
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
-from agt_cli.report.proposed_release import release_command
 from agt_cli.report.quality import ModelQuality, Quality, format_rate
 from agt_cli.report.record import RunRecord
 from agt_cli.report.sections_md import (
@@ -42,7 +41,7 @@ OWNER_ONLY = (
     "answers depend on private records: do not publish them. Answering only certified "
     "queries is not private either."
 )
-MAX_TABLE_ROWS = 24  # of the table by k on a page
+MAX_TABLE_ROWS = 24  # of the table by k on a page and at a console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +234,7 @@ def certify_report(
     quality: Quality,
     sections: Sequence[str],
     record: RunRecord,
-    ledger: str | None,
+    release: str | None,
 ) -> str:
     """Return report.md of a certification run.
 
@@ -248,7 +247,7 @@ def certify_report(
         quality: on the queries.
         sections: further sections, on queries that are not answered yet or do not fit the model.
         record: of the command.
-        ledger: that counts releases of the run; None: none is known.
+        release: the command that releases answers; None: the ledger accepts no release.
     """
     first, *more = figures_section(certification.dataset, captions)
     trained_folder = os.path.relpath(training_run.folder, record.folder)
@@ -273,7 +272,7 @@ def certify_report(
             *next_commands(
                 training_run.folder,
                 certification.conditions,
-                release_command(training_run.folder, "NAME", "NUMBER", "NUMBER", ledger),
+                release,
             )
         ),
         f"Trained run: [{run_name}](<{trained_folder}/report.html>). Its settings: "
@@ -281,13 +280,15 @@ def certify_report(
     )
 
 
-def next_commands(folder: Path, conditions: Sequence[Condition], release: str) -> tuple[str, ...]:
+def next_commands(
+    folder: Path, conditions: Sequence[Condition], release: str | None
+) -> tuple[str, ...]:
     """Return the commands to run after a training run; a release only if it is allowed.
 
     Args:
         folder: the training run's folder.
         conditions: of the run.
-        release: the command that releases answers.
+        release: the command that releases answers; None: the ledger accepts no release.
     """
     plan = f"plan run={folder}"
     unmet = describe_unmet_conditions(conditions)
@@ -296,7 +297,7 @@ def next_commands(folder: Path, conditions: Sequence[Condition], release: str) -
             f"{plan} # shows how accurate private answers would be; nothing can be released, "
             f"because {unmet}",
         )
-    return (plan, release)
+    return (plan,) if release is None else (plan, release)
 
 
 def _least_stable_table(least_stable: pd.DataFrame) -> str:

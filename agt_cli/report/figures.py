@@ -26,11 +26,11 @@ from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from agt.certificates.box import Certificates
 from agt_cli.report.certification_md import LabelCertification
-from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.markdown import DPI, shorten
 from agt_cli.report.number_md import NumberCertification
 from agt_cli.report.quality import NO_BREAK, format_rate
@@ -81,6 +81,10 @@ WIDTH = 5.2  # inches: as wide as a phone shows without scrolling
 LETTERS_PER_INCH = 12  # of text along a figure
 LEGEND_MARK_LETTERS = 8  # the width of the line beside a name in a legend, and of the gaps
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+CURVE_GID = "curve"  # the gid of lines that others may cover
+COVERING_DISTANCE = 0.01  # of a panel's height: curves that are nearer run on one another
+COVERED_LENGTH = 0.15  # of a panel's width: curves that are so near for less only meet
+COVERED_EXTRA_WIDTH = 2.0  # points by which a curve is wider for each that runs on it
 
 
 LineStyles = dict[str, dict[str, Any]]
@@ -782,9 +786,9 @@ def draw_accuracy_by_queries(
             _draw_reference_lines(axes, noise_free, majority)
         set_log_ticks(all_axes[0].xaxis, data["queries"])
         used_axes = all_axes[: len(panels)]
-        show_covered_parts(used_axes)
         end_axes_at_data(used_axes, "x")
         end_axes_at_ticks(used_axes, "y")
+        widen_covered_curves(used_axes)
         for axes in all_axes[len(panels) :]:
             axes.set_axis_off()
         for axes in used_axes[-columns:]:
@@ -825,6 +829,37 @@ def _draw_reference_lines(axes: Axes, noise_free: float, majority: float) -> Non
     dashed = (0, (6, 2))
     axes.axhline(noise_free, color="black", linewidth=0.8, linestyle=dotted, label="noise-free")
     axes.axhline(majority, color="0.5", linewidth=0.8, linestyle=dashed, label="majority")
+
+
+def widen_covered_curves(panels: Sequence[Axes]) -> None:
+    """Draw a curve and its markers wider for each later curve that runs on it.
+
+    So each curve is seen, and so is each of several single points at one place.
+
+    Curves are the lines whose gid is ``CURVE_GID``. Each is drawn over the earlier ones.
+
+    Args:
+        panels: axes with all of their curves, whose limits are set.
+    """
+    for axes in panels:
+        curves = [line for line in axes.get_lines() if line.get_gid() == CURVE_GID]
+        for index, curve in enumerate(curves):
+            covering = [later for later in curves[index + 1 :] if _runs_on(axes, later, curve)]
+            extra_width = COVERED_EXTRA_WIDTH * len(covering)
+            curve.set_linewidth(curve.get_linewidth() + extra_width)
+            curve.set_markersize(curve.get_markersize() + extra_width)
+            curve.set_zorder(2 + 0.01 * index)
+
+
+def _runs_on(axes: Axes, later: Line2D, curve: Line2D) -> bool:
+    """Return whether one line of some axes covers another as a whole, or along COVERED_LENGTH."""
+    to_panel = axes.transData - axes.transAxes
+    x, y = to_panel.transform(curve.get_xydata()).T
+    later_x, later_y = to_panel.transform(later.get_xydata()).T
+    y_of_later = np.interp(x, later_x, later_y, left=np.nan, right=np.nan)
+    is_near = np.abs(y - y_of_later) <= COVERING_DISTANCE
+    covered_length = np.diff(x)[is_near[1:] & is_near[:-1]].sum()
+    return bool(is_near.all() or covered_length >= COVERED_LENGTH)
 
 
 def panels_in_order(

@@ -337,10 +337,7 @@ def check_is_run(folder: Path, key: str) -> None:
 
 
 def spent_lines(spent: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the budget in a spent.json.
-
-    They are made from its fields. A file that an earlier version wrote has sentences, which are
-    returned.
+    """Return sentences on the budget in a spent.json, which are made from its fields.
 
     Args:
         spent: the content of spent.json.
@@ -348,22 +345,18 @@ def spent_lines(spent: Mapping[str, Any]) -> list[str]:
     Raises:
         KeyError, TypeError, ValueError: agt wrote no such file.
     """
-    guarantee = spent.get("guarantee", "")
     totals = spent["totals"]
     if not isinstance(totals, list):
         raise TypeError(
             f"spent.json: the entry 'totals' must be a list, but is {totals!r}. Restore the "
             "file from a backup"
         )
-    if isinstance(guarantee, str):
-        return [str(line) for line in totals]
     released_output = spent["what"]
-    given = sentences.guarantee(guarantee)
+    given = sentences.guarantee(spent["guarantee"])
+    if not totals and released_output == "weights":
+        # The guarantee of noise in training is that of the whole training.
+        return [sentences.trained_noise_line(given)]
     if not totals:
-        if (
-            released_output == "weights"
-        ):  # the guarantee of noise in training is that of the whole training
-            return [sentences.trained_noise_line(given)]
         return [sentences.spent_line(1, given)]
     over = spent["queries"] if released_output == "labels" else None
     return [

@@ -18,8 +18,6 @@ from agt_cli.report.markdown import document, markdown_table
 from agt_cli.report.number_quality import NumberQuality, format_number
 from agt_cli.report.proposed_release import (
     QUERIES_MEANING,
-    WEIGHTS_MECHANISMS,
-    release_command,
 )
 from agt_cli.report.record import RunRecord, csv_bytes
 from agt_cli.report.sections_md import (
@@ -174,7 +172,7 @@ def number_report(
     quality: NumberQuality,
     sections: Sequence[str],
     intervals_file: str,
-    ledger: str | None,
+    release: str | None,
 ) -> str:
     """Return report.md of a certification of numbers.
 
@@ -186,9 +184,10 @@ def number_report(
         quality: on the queries.
         sections: on queries that do not fit the declarations.
         intervals_file: the file with the interval of each query.
-        ledger: that counts releases of the run; None: none is known.
+        release: the command that releases answers; None: the ledger accepts no release.
     """
     count = len(certification.certificates.prediction)
+    conditions = certification.conditions
     titles, rows = interval_rows(table)
     distances = certification.distances
     tolerance = ""
@@ -199,7 +198,6 @@ def number_report(
             f"k = {median:g}. This k may differ by more than one between neighbouring datasets, so "
             "it must not be released, even with noise."
         )
-    release = release_command(training_run.folder, WEIGHTS_MECHANISMS[0], "NUMBER", "1e-5", ledger)
     return document(
         *certification.first_blocks("Certified numbers", count, quality, training_run, OWNER_ONLY),
         *figures_section(certification.dataset, captions),
@@ -210,9 +208,9 @@ def number_report(
         f"`{intervals_file}` has the interval of each answer.",
         *quality.section(),
         *sections,
-        *conditions_section(certification.conditions),
-        *next_section(*next_commands(training_run.folder, certification.conditions, release)),
-        QUERIES_MEANING if not describe_unmet_conditions(certification.conditions) else "",
+        *conditions_section(conditions),
+        *next_section(*next_commands(training_run.folder, conditions, release)),
+        QUERIES_MEANING if release and not describe_unmet_conditions(conditions) else "",
     )
 
 

@@ -17,8 +17,8 @@ def verdict(plan: Plan) -> str:
 
 def finding(plan: Plan) -> str:
     """Return the verdict without its full stop, for the headline of a figure."""
-    nominal = format_rate(plan.evidence.accuracy)
-    baseline = format_rate(plan.evidence.majority)
+    nominal = format_rate(plan.evidence.nominal_score)
+    baseline = format_rate(plan.evidence.constant_score)
     if not plan.useful_weights and not plan.evidence.is_useful:
         return (
             "No release is worthwhile here, because always giving the most frequent class is "
@@ -68,7 +68,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
     accuracies = ", ".join(
         _describe_accuracies(plan.methods[name], name, list(rows)) for name, rows in by_mechanism
     )
-    nominal = format_rate(plan.evidence.accuracy)
+    nominal = format_rate(plan.evidence.nominal_score)
     delta = plan.delta
     release_once = (
         f"Release the weights once, with delta = {delta:g}, to answer any number of queries. "
@@ -79,9 +79,9 @@ def advice(plan: Plan) -> tuple[str, ...]:
 
 def _one_by_one_sentence(plan: Plan) -> str:
     """Return a sentence on how many queries can be answered one by one."""
-    nominal = format_rate(plan.evidence.accuracy)
+    nominal = format_rate(plan.evidence.nominal_score)
     if not plan.evidence.is_useful:
-        baseline = format_rate(plan.evidence.majority)
+        baseline = format_rate(plan.evidence.constant_score)
         return (
             "Labels released one by one would not be more accurate than the majority-class "
             f"baseline ({baseline})."

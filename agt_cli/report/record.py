@@ -62,7 +62,7 @@ from agt.store.json_text import Metrics, as_json
 from agt.store.lock import Lock
 from agt.store.manifest import MANIFEST_FILE, Manifest
 from agt_cli.process import VISIBLE_GPUS
-from agt_cli.report.finished import LOCK_FILE, NEXT_STATE_FOLDER, Run
+from agt_cli.report.finished import CHECKPOINTS, LOCK_FILE, NEXT_STATE_FOLDER, Run
 from agt_cli.report.markdown import conditions_list, report_page
 from agt_cli.report.unfinished import (
     RESUME_KEY,
@@ -177,6 +177,12 @@ class RunRecord(FolderWriter):
             self._write_json("metrics.json", self._metrics)
         self._lock.release()
 
+    @property
+    def has_results(self) -> bool:
+        """Whether anything was written beside the settings, the environment and the status."""
+        others = self._hashes.keys() - {"config.yaml", "env.json"}
+        return bool(others) or (self.folder / CHECKPOINTS).exists()
+
     def discard(self) -> None:
         """Have the files of this record removed when it ends, because nothing was done."""
         self._leaves_nothing = True
@@ -188,6 +194,7 @@ class RunRecord(FolderWriter):
         """
         for name in (*self._hashes, "status.json"):
             (self.folder / name).unlink(missing_ok=True)
+        remove_parts(self.folder)  # room that was reserved
         self._lock.release()
         if self._made_folder:
             with suppress(OSError):  # somebody put a file there meanwhile

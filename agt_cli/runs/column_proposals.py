@@ -93,27 +93,19 @@ def _check_options_fit(path: Path, column: Column, rows: int, options: ColumnOpt
         options: what the owner says of the columns.
     """
     name = column.name
+    listed = options.lists.get(name, ())
+    reason_without_list = "its values are numbers that are not whole, or dates"
+    if not column.numeric:
+        reason_without_list = column.remark
     if name in options.codes and not column.categorical:
-        reason = column.remark
-        if column.numeric:
-            reason = "its values are numbers that are not whole, or dates"
         raise DataError(
             f"{path}: codes names the column '{name}', but no list of its values can be proposed "
-            f"({reason}): leave '{name}' out of codes"
+            f"({reason_without_list}): leave '{name}' out of codes"
         )
-    listed = options.lists.get(name, ())
     if listed and not column.categorical:
-        reason = column.remark or "its values are numbers that are not whole, or dates"
         raise DataError(
-            f"{path}: lists names the column '{name}', but no list can be given to it ({reason}): "
-            f"leave '{name}' out of lists"
-        )
-    # Where a column has too many values to list, ``values`` is empty.
-    if listed and column.values and not {*listed} & {word for word, _ in column.values}:
-        words = ", ".join(listed)
-        raise DataError(
-            f"{path}: lists={{{name}: [{words}]}} contains no value of this column: give its "
-            "values as they are written in the file"
+            f"{path}: lists names the column '{name}', but no list can be given to it "
+            f"({reason_without_list}): leave '{name}' out of lists"
         )
     declared = options.ranges.get(name, ())
     if declared and not column.numeric:
@@ -168,8 +160,10 @@ def _propose_column(
         identity = _reason_identifying(column, rows, options.most_values)
         listed = options.lists.get(values.name, ())
         if listed:
+            _check_list_fits(columns.path, values, listed)
             return replace(column, kind="category", categorical=listed, public=True)
-        if identity and not declared:
+        has_fractions = values.is_numeric and not values.is_whole
+        if identity and not declared and not has_fractions:
             return replace(column, kind="id", remark=identity)
     is_code = values.name in options.codes and values.is_whole
     has_leading_zeros = values.is_text and values.matches(r"^-?0\d").any()
@@ -179,6 +173,17 @@ def _propose_column(
         raw: Any = columns.raw(values.name, "file")
         return _propose_number_column(column, values, raw.type, declared)
     return _propose_word_column(columns, column, values, rows, options.most_values)
+
+
+def _check_list_fits(path: Path, values: ColumnValues, listed: Sequence[str]) -> None:
+    """Raise DataError if a column has no value of its declared list, so that all would be other."""
+    words = {word for word, _ in values.most_frequent(len(values.distinct))}
+    if words.isdisjoint(listed):
+        typed = ", ".join(listed)
+        raise DataError(
+            f"{path}: lists={{{values.name}: [{typed}]}} contains no value of this column: give "
+            "its values as they are written in the file"
+        )
 
 
 def _describe_values(values: ColumnValues, options: ColumnOptions) -> Column:
@@ -219,9 +224,10 @@ def _has_dates(values: ColumnValues) -> bool:
 
 def _are_in_digit_groups(values: ColumnValues) -> bool:
     """Return whether a column has very many whole numbers, and most of its rows that repeat one
-    follow a row with the same number.
+    follow a row with the same number, more often than they would in a random order.
 
-    A number that a fifth of the rows has is a default, such as an amount of 0, and no id.
+    Amounts of which most are zero repeat as often in any order, so they are in no groups. Also a
+    number that a fifth of the rows has is a default, and no id.
     """
     rows = len(values.cells) - values.missing
     repeating = rows - len(values.distinct)
@@ -234,7 +240,8 @@ def _are_in_digit_groups(values: ColumnValues) -> bool:
         return False
     word = values.index_of_rows()
     following = np.count_nonzero((word[1:] == word[:-1]) & (word[1:] < len(values.distinct)))
-    return bool(2 * following >= repeating)
+    by_chance = np.sum(values.counts * (values.counts - 1.0)) / rows
+    return bool(2 * (following - by_chance) >= repeating)
 
 
 def _reason_unreadable(columns: ColumnReader, values: ColumnValues) -> str:
@@ -538,8 +545,9 @@ def _month_remark(values: ColumnValues) -> str:
         return ""
     example = values.distinct[0].as_py()
     return (
-        f"the column contains dates with names of months, such as {example!r}, which agt reads as "
-        "words: to use them as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
+        f"the column contains dates with names of months, such as {example!r}, but not in a form "
+        "that agt reads, such as 31 Dec 2024 or December 31, 2024, so they are words: to use them "
+        "as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
     )
 
 

@@ -11,16 +11,24 @@ import pyarrow.compute as pc
 from agt.data.cell_values import as_word
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
-from agt.data.formats import COMMA, DeclaredFormat, NumberFormat
+from agt.data.formats import COMMA, MONTHS, DeclaredFormat, NumberFormat
 from agt.errors import DataError
 from agt_cli.runs.column import ColumnOptions
 from agt_cli.runs.formats import number_formats
 
 NUMBER_WITH_COMMA_PATTERN = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
-DATE_PATTERN = (
-    r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
-    r"([T ]\d{1,2}:\d{2}.*)?$"
+_MONTH = "(?i:" + "|".join(f"{month[:3]}(?:{month[3:]})?" for month in MONTHS) + ")"
+_DATES_WITH_NAMES = (
+    rf"\d{{1,2}}(?:\. |[-/ ]?){_MONTH}[-/ ]?(?:\d{{2}}|\d{{4}})",
+    rf"{_MONTH} \d{{1,2}},? \d{{4}}",
+    rf"\d{{4}}-{_MONTH}-\d{{1,2}}",
+    rf"{_MONTH}[- ]\d{{4}}",
 )
+DATE_PATTERN = (
+    r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2}"
+    rf"|{'|'.join(_DATES_WITH_NAMES)})([T ]\d{{1,2}}:\d{{2}}.*)?$"
+)
+"""A date in one of the forms that ``agt_cli.runs.formats`` proposes, or one much like it."""
 NUMBER_PATTERN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 MISSING_WORDS = {
     "",
@@ -249,7 +257,8 @@ def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
     except DataError:
         return raw, False
     if pa.types.is_decimal(cells.type):
-        return cells.cast(pa.float64()), True
+        # Text is rounded to the nearest double, as training reads it; Arrow's cast is not.
+        return cells.cast(pa.string()).cast(pa.float64()), True
     simpler = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
     return cells.cast(simpler.get(cells.type, cells.type)), True
 

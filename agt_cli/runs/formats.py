@@ -34,10 +34,20 @@ _DAYS = (
     "%d-%m-%y",
     "%m-%d-%y",
 )
+_DAYS_WITH_NAMES = (
+    *("%d %b %Y", "%d-%b-%Y", "%d/%b/%Y", "%d%b%Y", "%d-%b-%y", "%d %b %y", "%b %d, %Y"),
+    *("%b %d %Y", "%Y-%b-%d", "%d. %b %Y"),
+    *("%d %B %Y", "%B %d, %Y", "%B %d %Y", "%d. %B %Y", "%d-%B-%Y"),
+)
+_MONTHS_OF_YEARS = ("%b %Y", "%b-%Y", "%B %Y", "%B-%Y")
 _TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _CLOCKS = ("", *(before + time for before, time in product((" ", "T"), _TIMES)))
 _ZONES = ("", "%z", " %z")
-_DATES = tuple(DateFormat("".join(parts)) for parts in product(_DAYS, _CLOCKS, _ZONES))
+_DATES_OF_DIGITS = tuple(DateFormat("".join(parts)) for parts in product(_DAYS, _CLOCKS, _ZONES))
+_DATES_WITH_NAMES = (
+    *(DateFormat("".join(parts)) for parts in product(_DAYS_WITH_NAMES, _CLOCKS, _ZONES)),
+    *map(DateFormat, _MONTHS_OF_YEARS),
+)
 _UNITS = ("$", "€", "£", "¥", "%", "EUR", "USD", "GBP", "CHF")
 _SUFFIXED = re.compile(r"([+-]?(?:\d+(?:[.,]\d+)?|[.,]\d+))\s*([^\W\d_]{0,6})")
 _ORDINALS = frozenset(("st", "nd", "rd", "th"))
@@ -65,7 +75,9 @@ def date_formats(words: pa.Array) -> list[str]:
     Args:
         words: text, at least one word.
     """
-    return [form.text for form in _formats_that_read(_DATES, words)]
+    texts = [form.text for form in _formats_that_read(_dates_like(words[0].as_py()), words)]
+    # If each month is May, the names in full are the abbreviated ones, too.
+    return [text for text in texts if "%B" not in text or text.replace("%B", "%b") not in texts]
 
 
 def likeliest_date_format(words: pa.Array) -> str:
@@ -76,7 +88,12 @@ def likeliest_date_format(words: pa.Array) -> str:
         """Return how many of the first words are dates in a format."""
         return sum(reads(form, pa.array([word])) for word in sample)
 
-    return max(_DATES, key=dates_in_sample).text
+    return max(_dates_like(sample[0]), key=dates_in_sample).text
+
+
+def _dates_like(word: str) -> tuple[DateFormat, ...]:
+    """Return the formats of dates with names of months, or those without, as a word has letters."""
+    return _DATES_WITH_NAMES if re.search(r"[^\W\d_]{3}", word) else _DATES_OF_DIGITS
 
 
 def number_formats(words: pa.Array) -> list[NumberFormat]:

@@ -29,6 +29,10 @@ from agt_cli.runs.formats import (
 
 MIN_QUANTITY_NUMBERS = 5
 """Labels of fewer different numbers are classes, unless their owner says otherwise."""
+CLEARLY_AHEAD_OF_NAMED = 2.5
+"""How far a score must be above that of another column that is named like a label: more than the
+place in the file counts.
+"""
 _LABEL_WORD = re.compile(
     r"label|target|class|y|outcome|default|defaulted|churn|churned|income|response|"
     r"survived|diagnosis|exited|fraud|approved|readmitted|deposit|risk|creditability|"
@@ -53,7 +57,9 @@ class LabelCandidates:
 
     Attributes:
         names: the likeliest first.
-        evident: the first of them, if it is likely and clearly ahead of the next; else None.
+        evident: the first of them, if it is likely and clearly ahead of the next; None: the owner
+            has to choose, for example where two columns are named like labels, or where only the
+            place distinguishes columns of two values.
         reason: a clause on why this column is evident; empty: none is.
     """
 
@@ -83,12 +89,18 @@ def label_candidates(
         return LabelCandidates(names)
     best = scores[names[0]]
     second = scores[names[1]] if len(names) > 1 else -math.inf
-    if best < 3 or best < second + 1:
-        return LabelCandidates(names)
     (evident,) = [column for column in columns if column.name == names[0]]
-    reason = f"it is the last column and has {evident.distinct} different values"
+    others = [column for column in columns if column.name in names[1:]]
+    rivals = [c.name for c in others if _is_named_like_a_label(c.name, _LABEL_WORD)]
+    best_rival = max((scores[name] for name in rivals), default=-math.inf)
+    if best < 3 or best < second + 1 or best < best_rival + CLEARLY_AHEAD_OF_NAMED:
+        return LabelCandidates(names)
     if _is_named_like_a_label(evident.name, _LABEL_WORD):
-        reason = "labels are often named so"
+        return LabelCandidates(names, evident.name, "labels are often named so")
+    is_named = _is_named_like_a_label(evident.name, _POSSIBLE_LABEL_WORD)
+    if not is_named and any(column.distinct == 2 for column in others):
+        return LabelCandidates(names)
+    reason = f"it is the last column and has {evident.distinct} different values"
     return LabelCandidates(names, evident.name, reason)
 
 

@@ -39,7 +39,7 @@ from agt.models.fitting import fit as fit_model
 from agt.models.heads import CustomNetwork, HeadBuilder, from_layers, head_from_config
 from agt.models.kinds import certificate_config
 from agt.models.model import Model, accuracy
-from agt.models.store import NETWORK, FileReader, FileWriter
+from agt.models.store import NETWORK, FileWriter
 from agt.problem import Problem, Settings
 from agt.relations import RELATIONS
 from agt.settings import (
@@ -47,6 +47,7 @@ from agt.settings import (
     RelationConfig,
     build,
 )
+from agt.store.folder import Folder
 from agt.store.json_text import as_json, parse_json
 from agt.store.locations import expand_home, locate
 from agt.store.reading import file_sha256
@@ -106,7 +107,7 @@ class EncoderSettings(Protocol):
     ) -> Encoder:
         """Return the encoder, loaded or trained on the data set's public records."""
 
-    def read(self, shelf: FileReader) -> Encoder:
+    def read(self, shelf: Folder) -> Encoder:
         """Return the encoder that a run saved."""
 
 
@@ -611,9 +612,6 @@ def write_trained(
     remedy = constant_answer_remedy(settings, is_one_sided=is_one_sided)
     quality = _evaluate(model, prepared, str(remedy))
     write_quality(record, quality, "test_")
-    # Read only now, because a thread may have computed the digest until here.
-    digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
-    record.environment(**digests, **{PEOPLE: encrypt_unit_sample(loaded, key)})
     record.conditions(model.conditions)
     report = train_report(
         record,
@@ -625,6 +623,10 @@ def write_trained(
         list(sentences),
     )
     record.report(report)
+    people = encrypt_unit_sample(loaded, key)
+    # Read last, because a thread may compute the digest until here.
+    digests = {"data_digest": loaded.digest, "features_digest": dataset.digest}
+    record.environment(**digests, **{PEOPLE: people})
     return quality
 
 

@@ -23,8 +23,9 @@ from agt.mechanisms.guarantees import Guarantee, PureDP
 from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt_cli.ledger_files import require_ledger
 from agt_cli.releasing.ledgers import people_of_run, second_head
-from agt_cli.releasing.payer import ledgers_of
+from agt_cli.releasing.payer import counting_ledger, ledgers_of
 from agt_cli.releasing.spent import free_answers
+from agt_cli.report.finished import Run
 from agt_cli.report.opening import open_run
 from agt_cli.report.proposed_release import HEAD, MECHANISM_OF_LABELS
 
@@ -129,6 +130,24 @@ class LedgerProposal:
             outputs = Path(str(run.config.get("output_dir") or "outputs"))
             sentences += (f"{free_answers(outputs, population)}.",)
         return replace(proposal, sentences=(*sentences, show))
+
+    @classmethod
+    def of_counting_ledger(
+        cls, run: Run, eps: float = 1.0, delta: float = 1e-5
+    ) -> "LedgerProposal":
+        """Return what the ledger that counts releases of a run would accept.
+
+        Where no ledger counts them, the whole planned budget is accepted.
+
+        Args:
+            run: the training run.
+            eps, delta: the planned budget of a release.
+        """
+        if counting_ledger(run) is None:
+            return cls(eps=eps)
+        # Names are read only where a ledger has nothing but these, which then counts no release.
+        no_names = np.array([], dtype=str)
+        return cls.find(run.folder, MECHANISM_OF_LABELS, eps, delta, no_names)
 
     @classmethod
     def _propose_own_ledger(

@@ -98,48 +98,67 @@ def describe_ways(
         unit_name: what certificates count, in the plural.
         measures_first: True: what is not public is measured first, and weights are released then.
     """
-    weights = singly = "none"
     if unmet:
         weights = singly = _not_yet(unmet)
         if measures_first:
             weights = "not before everything that is not public is measured (see below)"
     else:
-        release = weights_release(planned)
-        if release is not None:
-            weights = _describe_weights(release, planned, scoring)
-        elif ledger.mechanism == MECHANISM_OF_LABELS:
+        weights = _describe_weights(weights_release(planned), planned, scoring)
+        singly = _describe_single_answers(planned, scoring, eps)
+        if ledger.mechanism == MECHANISM_OF_LABELS:
             weights = f"none, because no weights fit into what is left of the ledger {ledger.name}"
-        count, mechanism = planned.one_by_one.get(eps, (0, ""))
         if ledger.labels_eps < eps:
             singly = (
                 f"of this, only eps = {ledger.labels_eps:g} fits into what is left of the ledger "
                 f"{ledger.name}"
             )
-        elif count:
-            score = scoring.expected_words(planned.evidence.score_limit)
-            singly = f"{counted(count, 'answer')}, {score}, with mechanism={mechanism}"
-            singly += _more_answers(planned, scoring, count)
     # A ledger that has paid for labels may have no room for weights, although eps is left.
-    instead = " instead of weights" if weights_release(planned) else ""
+    when = "instead of weights" if weights_release(planned) else "for the same budget"
     cost = f"eps = {eps:g}, delta = {planned.delta:g}"
     return [
         f"weights, published once ({cost}): {weights}",
-        f"{scoring.answers}, one by one for the same budget{instead}: {singly}",
+        f"{scoring.answers}, one by one {when}: {singly}",
         f"certificates (not to be published): {scoring.certificate_words(unit_name)}",
     ]
 
 
-def _describe_weights(release: PlannedRelease, planned: Plan, scoring: Scoring) -> str:
-    """Return a sentence on the expected score of labels from released weights.
+def _describe_single_answers(planned: Plan, scoring: Scoring, eps: float) -> str:
+    """Return a clause on how many answers could be published one by one, or why there are none.
+
+    Args:
+        planned: what could be released of the model.
+        scoring: how answers are scored.
+        eps: the total budget that it was planned with.
+    """
+    evidence = planned.evidence
+    count, mechanism = planned.one_by_one.get(eps, (0, ""))
+    if count:
+        score = scoring.expected_words(evidence.score_limit)
+        answers = f"{counted(count, 'answer')}, {score}, with mechanism={mechanism}"
+        return f"{answers}{_more_answers(planned, scoring, count)}"
+    if not evidence.is_useful:
+        return f"none, because the model is not better than {scoring.baseline_in_sentence}"
+    return (
+        "none, because with the noise for this budget even one answer would be clearly worse than "
+        "the model's own"
+    )
+
+
+def _describe_weights(release: PlannedRelease | None, planned: Plan, scoring: Scoring) -> str:
+    """Return a clause on the expected score of labels from released weights, or why there are none.
 
     It is said where they would gain less than half of what the model without noise gains over a
     constant answer.
 
     Args:
-        release: of the weights.
+        release: of the weights; None: none is possible.
         planned: the plan that has it.
         scoring: how answers are scored.
     """
+    if release is None and planned.weights is None:
+        return "none, because no mechanism can release the weights of this model"
+    if release is None:
+        return "none, because no release of weights fits into this budget"
     evidence = planned.evidence
     constant = evidence.merit(evidence.constant_score)
     halfway = (evidence.merit(evidence.nominal_score) + constant) / 2

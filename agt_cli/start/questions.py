@@ -1,5 +1,6 @@
 """What ``agt start`` asks: each question, its possible answers, and what an empty answer means."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from agt_cli.start.settings import NONE
 from agt_cli.table_settings import TEST_SHARE
 
 MAX_COLUMNS = 40
-"""The largest number of columns that are listed."""
+"""The largest number of columns that are described; as many more are only named."""
 LINE_LETTERS = 76
 """The largest width of the line of a column."""
 FEW_VALUES = 3
@@ -71,19 +72,19 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "unit_rows": _unit_rows_question(inspection),
         "public": _public_question(inspection, id_permanent),
         "size": Question(
-            "How many rows does the whole table have? Answer a public number (published, or "
+            "How many rows has the whole table? Answer a public number (published, or "
             f"round); {TEST_SHARE:.0%} are kept for testing",
             "NUMBER",
             str(inspection.rounded_rows),
         ),
         "purpose": Question(
             "What do you need? Answer certificates (on how many people an answer depends; "
-            "not to be published), answers (private, to publish), or both",
+            "not for publication), answers (private, to publish), or both",
             "certificates, answers or both",
             "both",
         ),
         "eps": Question(
-            "What privacy budget (eps) may all publications together spend? 0.1 is strict, 1 "
+            "What privacy budget (eps) may all publications together spend? 0.1 strict, 1 "
             "usual, 10 weak",
             "NUMBER",
             "1",
@@ -99,9 +100,10 @@ def _label_question(inspection: Inspection) -> Question:
     lines = [f"{inspection.path}: {inspection.rows:,} rows. Columns:"]
     shown = inspection.columns[:MAX_COLUMNS]
     lines += [_column_line(column) for column in shown]
-    hidden = len(inspection.columns) - len(shown)
+    hidden = [visible(column.name) for column in inspection.columns[MAX_COLUMNS:]]
     if hidden:
-        lines.append(f"  and {counted(hidden, 'column')} more")
+        names = f"  and {counted(len(hidden), 'column')} more: {few(hidden, MAX_COLUMNS)}"
+        lines += textwrap.wrap(names, LINE_LETTERS, subsequent_indent="    ")
     question = "Which one should be predicted?"
     if inspection.label_reason:
         question += f" '{inspection.label}' is proposed, because {inspection.label_reason}"
@@ -158,7 +160,7 @@ def _id_question(inspection: Inspection) -> Question:
     """
     answer = (
         "Its name declares: ids are never reused, nor changed when others leave; none: each row "
-        "another person"
+        "another person, whom no erasure request can name"
     )
     for column in inspection.possible_row_numbers:
         answer += (

@@ -104,6 +104,11 @@ class StateChange:
     log: Annotated[str, Field(pattern=r"^[1-9]\d*:[0-9a-f]{64}$")]
     entry: Count
 
+    @property
+    def log_entries(self) -> int:
+        """How many entries the request log had after this erasure."""
+        return int(self.log.split(":")[0])
+
 
 @schema
 class Earlier:
@@ -220,7 +225,6 @@ class ErasureReport:
         state = self.state
         updated = self.updated
         requested = self.asked
-        places = () if self.sweep is None else self.sweep.places
         removed = self.removal.records
         budget = self.removal.budget
         rules = {
@@ -235,7 +239,7 @@ class ErasureReport:
             "an erasure that updates the run must change the digest of the run": updated
             <= (state.before != state.after),
             "the request log must contain the entry that an account of an erasure is about": (
-                state.entry <= int(state.log.split(":")[0])
+                state.entry <= state.log_entries
             ),
             "the removal budget that was spent must not exceed the total removal budget": budget
             is None
@@ -246,10 +250,10 @@ class ErasureReport:
                 == requested.people_with_training_records + requested.people_with_test_records_only
             ),
             "no more runs can have been searched than were found": all(
-                place.searched <= place.runs for place in places
+                place.searched <= place.runs for place in self.places
             ),
             "a number of traces must come with the runs in which they were found": all(
-                bool(place.found) == place.names_traces for place in places
+                bool(place.found) == place.names_traces for place in self.places
             ),
         }
         broken_rules = [rule for rule, holds in rules.items() if not holds]
@@ -259,6 +263,11 @@ class ErasureReport:
                 "account.json was altered or damaged after agt wrote it, because it breaks "
                 f"this rule: {rule}. Restore it from a backup"
             )
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The folders that were searched for traces; none: there was no search."""
+        return () if self.sweep is None else self.sweep.places
 
     @property
     def updated(self) -> bool:

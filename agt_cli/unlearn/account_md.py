@@ -7,7 +7,7 @@ from agt.templates import upward
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import Value, sentences
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
-from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch, Waiting
+from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
 BUDGET_UNIT = (
@@ -97,7 +97,7 @@ def _requested(asked: Asked) -> str:
 def summary(account: ErasureReport) -> dict[str, str]:
     """Return the parts of an account as a mapping from a heading to its text."""
     promise = account.removal.promise
-    rows = {"requested": _requested(account.asked), "guaranteed": _guaranteed(promise)}
+    rows = {"requested": _requested(account.asked), "guaranteed": guarantee_text(promise)}
     if account.updated and promise.requests == "adaptive for fixed keys":
         rows["is new_seeds=true needed"] = NEW_SEEDS
     rows["duration"] = f"{account.removal.seconds:.3g} s"
@@ -110,9 +110,11 @@ def summary(account: ErasureReport) -> dict[str, str]:
         changed = int(facts["test_answers_changed"])
         rows["changed answers"] = f"the updated model answers {changed:,} of {queries} differently"
     if account.waiting is not None:
-        rows["until the next update (agt unlearn run=...)"] = _answered_while_pending(
-            account.waiting
-        )
+        distance = account.waiting.distance
+        answered = "no query is answered"
+        if distance is not None:
+            answered = f"only queries whose stable distance is at least {distance} are answered"
+        rows["until the next update (agt unlearn run=...)"] = answered
     if account.abstained or (account.abstained is not None and account.updated):
         rows["queries left unanswered until pending erasure requests were carried out"] = counted(
             account.abstained, "query", "queries"
@@ -122,18 +124,17 @@ def summary(account: ErasureReport) -> dict[str, str]:
         remaining = f"{budget.total - budget.spent:.4g}"
         rows["removal budget"] = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
     rows["earlier answers"] = _earlier_counts(account.earlier)
+    rows["traces"] = (
+        "agt did not search for traces, because nothing has been removed from the run yet"
+    )
     if account.sweep is not None:
         rows["traces"] = _traces(account.sweep)
     elif account.updated:
         rows["traces"] = "not searched for"
-    else:
-        rows["traces"] = (
-            "agt did not search for traces, because nothing has been removed from the run yet"
-        )
     return rows
 
 
-def _guaranteed(promise: Promise) -> str:
+def guarantee_text(promise: Promise) -> str:
     """Return what is promised, for which requests, and how many of its assumptions do not hold."""
     promised = "exact"
     if not promise.exact:
@@ -157,13 +158,6 @@ def _guaranteed(promise: Promise) -> str:
         f"NOT PROVED by agt, because {not_met}. The paper about this method claims this "
         f"guarantee: {promised}"
     )
-
-
-def _answered_while_pending(waiting: Waiting) -> str:
-    """Return which queries are answered while requests are pending."""
-    if waiting.distance is None:
-        return "no query is answered"
-    return f"only queries whose stable distance is at least {waiting.distance} are answered"
 
 
 def _earlier_counts(earlier: Sequence[Earlier]) -> str:
@@ -208,10 +202,14 @@ def _traces(search: TraceSearch) -> str:
     if runs:
         searched = sum(place.searched for place in search.places)
         words = _traces_in_runs(traces, searched, runs, few(kinds_of_runs))
-        other_tables = sum(len(_runs_of_other_tables(place)) for place in search.places)
-        if other_tables:
-            words += f" ({other_tables} of them are of other tables)"
-    if any(_has_remark(place, "trained_on_erased_earlier") for place in search.places):
+    remarks = [remark for place in search.places for remark in place.remarks]
+    other_tables = sum(
+        len(_names_of({remark.code: remark.values}, "of_other_tables", "runs"))
+        for remark in remarks
+    )
+    if other_tables:
+        words += f" ({other_tables} of them are of other tables)"
+    if any(remark.code == "trained_on_erased_earlier" for remark in remarks):
         words += "; records of EARLIER erasures are still in other runs"
     for remark in search.unlooked:
         if remark.code == "files_beside_runs":
@@ -242,17 +240,6 @@ def _traces_in_runs(traces: int, searched: int, runs: int, kind_of_runs: str) ->
     return words
 
 
-def _runs_of_other_tables(place: Place) -> Sequence[str]:
-    """Return the runs of one place that were trained on other tables and were not searched."""
-    remarks = {remark.code: remark.values for remark in place.remarks}
-    return _names_of(remarks, "of_other_tables", "runs")
-
-
-def _has_remark(place: Place, code: str) -> bool:
-    """Return whether a searched folder has a remark with a code."""
-    return any(remark.code == code for remark in place.remarks)
-
-
 def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
     """Return what the owner still has to do about the erased records, in this order.
 
@@ -264,7 +251,7 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
     if not account.updated:
         return ["carry the pending requests out: agt unlearn run=... (without ids=...)"]
     tasks = list[str]()
-    for place, folder in zip(_places(account), folders, strict=False):
+    for place, folder in zip(account.places, folders, strict=False):
         tasks += _tasks_in_other_runs(place, folder)
     if tasks:
         tasks.append(
@@ -384,7 +371,7 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
         elif earlier.answers_void:
             standing = _standing(earlier)
             yield f"  - earlier result {earlier.name}: {standing}"
-    for place in _places(account):
+    for place in account.places:
         if place.found:
             traces = counted(place.found, "trace")
             remarks = _remarks_text(place)
@@ -447,9 +434,9 @@ def _assumptions_table(promise: Promise) -> str:
 
 def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
     """Yield the table of earlier answers, and how many it leaves out."""
-    rows = []
-    for answer in _listed_results(account):
-        rows.append((answer.name, _strong(_standing(answer)), answer.why))
+    rows = [
+        (answer.name, _strong(_standing(answer)), answer.why) for answer in _listed_results(account)
+    ]
     if not rows:
         yield "No earlier answers were found in the folders next to the run."
         return
@@ -462,18 +449,12 @@ def _earlier_blocks(account: ErasureReport) -> Iterator[str]:
 def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
     """Yield the table of traces found in each folder, and the places that were not searched."""
     rows = []
-    for place in _places(account):
+    for place in account.places:
         trace_count: object = place.found
         if not place.found and place.searched == 0 and place.runs:
             trace_count = "not searched"
-        row = (
-            place.place.sentence,
-            str(place.runs),
-            str(place.searched),
-            _strong(trace_count),
-            _remarks_text(place),
-        )
-        rows.append(row)
+        counts = (str(place.runs), str(place.searched), _strong(trace_count))
+        rows.append((place.place.sentence, *counts, _remarks_text(place)))
     if rows:
         columns = ("where", "runs", "searched for everything", "traces found", "what was seen")
         yield markdown_table(columns, rows)
@@ -490,11 +471,6 @@ def _search_blocks(account: ErasureReport) -> Iterator[str | Sequence[str]]:
 def _strong(value: object) -> Markdown:
     """Return a value in bold type."""
     return Markdown(f"**{value}**")
-
-
-def _places(account: ErasureReport) -> tuple[Place, ...]:
-    """Return the folders that were searched; none if there was no search."""
-    return account.sweep.places if account.sweep is not None else ()
 
 
 def _remarks_text(place: Place) -> str:

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -58,8 +59,7 @@ BLOCK_ROWS = 2**16  # rows of certificates.parquet that are read at once
 WEIGHTS_FOLDER = "release"  # of a release of weights: what may be handed on
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What became of one earlier result.
 
     Attributes:
@@ -118,7 +118,7 @@ def judge_earlier(
             name = f"{command}/{made.folder.name}"
             if not made.environment:
                 verdict = _unreadable("env.json cannot be read")
-                judged.append(Earlier(name, verdict.standing, verdict.void, verdict.reasons))
+                judged.append(Earlier(name, *verdict))
                 continue
             if made.environment.get(WEIGHTS_FOLDER):
                 made_from_releases.append(made)
@@ -146,7 +146,7 @@ def judge_earlier(
             except (AgtError, ArrowException) as error:
                 verdict = _unreadable(first_line(error))
             if verdict.standing or verdict.void:
-                judged.append(Earlier(name, verdict.standing, verdict.void, verdict.reasons, state))
+                judged.append(Earlier(name, *verdict, state))
                 if weights:
                     releases[f"sha256:{weights}"] = judged[-1]
     return (*judged, *_from_releases(made_from_releases, releases))

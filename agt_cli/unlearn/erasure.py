@@ -14,7 +14,7 @@ from agt import __version__
 from agt.errors import AgtError, counted, few
 from agt.settings import plain_of
 from agt.store.folder import broken_as_config_error
-from agt.unlearning.promise import MethodName, Removal
+from agt.unlearning.promise import MethodName
 from agt_cli.command_settings.unlearn import By
 from agt_cli.places import nothing_requested
 from agt_cli.report.console import Console
@@ -445,7 +445,6 @@ def make_account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
     return derive_account(
         entry,
         log,
-        entry.removal,
         StateAfterErasure(run.folder.name, run.digest, int(run.metrics["n_train"])),
         training=entry.facts["training"],
         earlier=earlier,
@@ -457,7 +456,6 @@ def make_account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
 def derive_account(
     entry: RequestEntry,
     log: Log,
-    removal: Removal,
     after: StateAfterErasure,
     *,
     training: float | None,
@@ -472,12 +470,15 @@ def derive_account(
     Args:
         entry: the entry that the account is about.
         log: the request log as it was when the account was made.
-        removal: what the method did and promises.
         after: the run as it was when the account was made.
         training: seconds that training the run took; None: not recorded.
         earlier, sweep, abstained: the fields of ``ErasureReport`` with these names, which do not
             follow from the log.
+
+    Raises:
+        Superseded, Broken: the entry does not record what was done (``RequestEntry.removal``).
     """
+    removal = entry.removal
     state = StateChange(
         run=after.folder_name,
         before=entry.before,

@@ -11,7 +11,7 @@ Formal guarantees
 
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from agt.data.ids import hash_names, hash_rows
 from agt.errors import ConfigError
 from agt.store.atomic import sync_folder
 
@@ -99,7 +100,7 @@ class HashKey:
             names: the names, as text.
             kind: what they name. The same name has another hash for each kind.
         """
-        return self._hashes((str(name).encode() for name in names), len(names), kind)
+        return hash_names(self._keyed(kind), names)
 
     def rows(self, rows: np.ndarray, kind: KeyKind) -> np.ndarray:
         """Return the keyed hash of each of n rows of bytes, [n, 16] uint8.
@@ -108,31 +109,11 @@ class HashKey:
             rows: [n, width] uint8.
             kind: what the rows name. The same row has another hash for each kind.
         """
-        content = memoryview(rows.tobytes())
-        width = rows.shape[1]
-        return self._hashes(
-            (content[start : start + width] for start in range(0, len(content), width)),
-            len(rows),
-            kind,
-        )
+        return hash_rows(self._keyed(kind), rows)
 
-    def _hashes(
-        self, contents: Iterable[bytes | memoryview], count: int, kind: KeyKind
-    ) -> np.ndarray:
-        """Return the keyed hash of each content, [count, 16] uint8.
-
-        Args:
-            contents: what is hashed.
-            count: how many contents there are.
-            kind: goes into the hashes, so that equal contents of two kinds have two hashes.
-        """
-        keyed = blake2b(digest_size=SIZE, key=self.secret, person=kind.encode())
-        digests = []
-        for content in contents:
-            hasher = keyed.copy()  # faster than a new one with the key
-            hasher.update(content)
-            digests.append(hasher.digest())
-        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(count, SIZE)
+    def _keyed(self, kind: KeyKind) -> blake2b:
+        """Return a hash object that has only read the key; ``kind`` goes into its hashes."""
+        return blake2b(digest_size=SIZE, key=self.secret, person=kind.encode())
 
 
 def as_words(hashes: np.ndarray) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ Formal guarantees
       does ``check_state`` if the last line changed the state.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -36,10 +37,7 @@ REQUEST_LOG_FILE = "unlearning/log.jsonl"
 RequestKind = Literal["pending", "removed"]
 KeyedHash = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SIZE}}}$")]
 StateName = Annotated[str, Field(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
-_LINE_START = '{"entry":'
-_LINE_MIDDLE = ',"hash":"'
-_LINE_END = '"}\n'
-_HASH_DIGITS = 64
+_LINE = re.compile(r'\{"entry":(.*),"hash":"([0-9a-f]{64})"\}\n')
 # Files of a run that describe it, and so are not part of its model's state.
 _DESCRIBING_FILES = (
     "config.yaml",
@@ -161,26 +159,19 @@ class RequestEntry:
 _BODY_FIELDS = {item.name for item in fields(RequestEntry)} - {"kind", "number", "hash"}
 
 
-def _line_of(text: str, digest: str) -> str:
-    """Return the line of the log with the JSON of an entry and the hash of the entry."""
-    return f"{_LINE_START}{text}{_LINE_MIDDLE}{digest}{_LINE_END}"
-
-
 def _split_line(line: str) -> tuple[str, str]:
-    """Return (JSON of the entry, hash) of a line of the log, the reverse of ``_line_of``.
+    """Return (JSON of the entry, hash) of a line of the log, as ``Log.content`` writes lines.
 
     Raises:
-        Broken: ``_line_of`` did not make the line.
+        Broken: the line has another form.
     """
-    hash_start = len(line) - len(_LINE_END) - _HASH_DIGITS
-    digest = line[hash_start : -len(_LINE_END)]
-    text = line[len(_LINE_START) : hash_start - len(_LINE_MIDDLE)]
-    if line != _line_of(text, digest):
-        beginning = line[:60]
+    parts = _LINE.fullmatch(line)
+    if parts is None:
         raise Broken(
             "the entry was altered or damaged after agt wrote it (it begins with "
-            f"{beginning!r}). Restore the run's folder from a backup"
+            f"{line[:60]!r}). Restore the run's folder from a backup"
         )
+    text, digest = parts.groups()
     return text, digest
 
 
@@ -257,7 +248,7 @@ class Log:
         hash_before = chain.START
         for entry in self.entries:
             link = chain.Entry(entry.number, entry.kind, entry.body, hash_before)
-            lines.append(_line_of(link.text, link.hash))
+            lines.append(f'{{"entry":{link.text},"hash":"{link.hash}"}}\n')
             hash_before = entry.hash
         return "".join(lines).encode()
 
@@ -349,17 +340,12 @@ def state_of(files: Mapping[str, str]) -> str:
         files: path -> sha256, as a run's manifest lists them. Files that only describe the run do
             not enter the hash.
     """
-    state = sorted((name, digest) for name, digest in files.items() if _is_of_state(name))
-    lines = "".join(f"{digest}  {name}\n" for name, digest in state)
+    lines = "".join(
+        f"{digest}  {name}\n"
+        for name, digest in sorted(files.items())
+        if name not in _DESCRIBING_FILES and not name.startswith(_DESCRIBING_FOLDERS)
+    )
     return f"sha256:{sha256(lines.encode()).hexdigest()}"
-
-
-def _is_of_state(name: str) -> bool:
-    """Return whether a file of a run is part of its model's state.
-
-    Every file is, except for the known ones that only describe the run.
-    """
-    return name not in _DESCRIBING_FILES and not name.startswith(_DESCRIBING_FOLDERS)
 
 
 def _last_removal(entries: Sequence[RequestEntry]) -> int:

@@ -50,24 +50,11 @@ class PersonAnswers:
     influence: Influence
 
     @property
-    def same(self) -> int:
-        """The number of answers that are the same without the person's records."""
-        return self.influence.count(Outcome.SAME)
-
-    @property
-    def changed(self) -> int:
-        """The number of answers that are others without the person's records."""
-        return self.influence.count(Outcome.CHANGED)
-
-    @property
-    def not_shown(self) -> int:
-        """The number of answers of which neither is shown."""
-        return self.influence.count(Outcome.NOT_SHOWN)
-
-    @property
-    def changed_rows(self) -> np.ndarray:
-        """The positions of the queries whose answers change, ascending."""
-        return np.flatnonzero(self.influence.outcomes == Outcome.CHANGED)
+    def counts(self) -> dict[str, int]:
+        """How many answers are the same without the records ("same"), change ("changed"), or are
+        not known to do either ("not_shown").
+        """
+        return {outcome.name.lower(): self.influence.count(outcome) for outcome in Outcome}
 
 
 @dataclass(frozen=True)

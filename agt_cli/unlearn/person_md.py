@@ -1,5 +1,6 @@
 """The page about the answers of a run without one person's records, and its fields."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from agt.data.records import Records
 from agt.errors import counted
+from agt.unlearning.influence import Outcome
 from agt_cli.report.console import Console
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.record import RunRecord
@@ -50,7 +52,8 @@ def person_fields(
     fields = []
     for comparison in comparisons:
         changed = []
-        for row in comparison.changed_rows.tolist():
+        changes = comparison.influence.outcomes == Outcome.CHANGED
+        for row in np.flatnonzero(changes).tolist():
             without = classes[comparison.influence.labels[row]]
             query = {"row": row, "id": str(queries.ids[row])}
             changed.append({**query, "answer": classes[answers[row]], "without": without})
@@ -59,9 +62,7 @@ def person_fields(
                 "person": comparison.person.name,
                 "training_records": len(comparison.person.rows),
                 "test_records": comparison.person.tested,
-                "same": comparison.same,
-                "changed": comparison.changed,
-                "not_shown": comparison.not_shown,
+                **comparison.counts,
                 "method": comparison.influence.method,
                 "retrained": comparison.influence.retrained,
                 "changed_queries": changed,
@@ -72,12 +73,11 @@ def person_fields(
 
 def person_metrics(comparisons: Sequence[PersonAnswers]) -> dict[str, int]:
     """Return how many answers stay the same, change or are not shown, summed over all people."""
-    return {
-        "people": len(comparisons),
-        "answers_same": sum(comparison.same for comparison in comparisons),
-        "answers_changed": sum(comparison.changed for comparison in comparisons),
-        "answers_not_shown": sum(comparison.not_shown for comparison in comparisons),
-    }
+    totals = Counter[str]()
+    for comparison in comparisons:
+        totals.update(comparison.counts)
+    sums = {f"answers_{name}": total for name, total in totals.items()}
+    return {"people": len(comparisons), **sums}
 
 
 def print_people(comparisons: Sequence[PersonAnswers], record: RunRecord, console: Console) -> None:
@@ -128,7 +128,7 @@ def person_page(
         markdown_table(TITLES, _rows(comparisons)),
         [several] if len(comparisons) > 1 else [],
         [f"All records of {alone} are test records, which training did not use."] * bool(untrained),
-        [not_shown] * any(comparison.not_shown for comparison in comparisons),
+        [not_shown] * any(comparison.counts["not_shown"] for comparison in comparisons),
         "## How the answers without the person were computed",
         [METHODS[method] for method in methods],
         "## Changed answers",
@@ -153,7 +153,7 @@ def _rows(comparisons: Sequence[PersonAnswers]) -> list[tuple[str, ...]]:
     rows = []
     for comparison in comparisons:
         records = (len(comparison.person.rows), comparison.person.tested)
-        numbers = (*records, comparison.same, comparison.changed, comparison.not_shown)
+        numbers = (*records, *comparison.counts.values())
         rows.append((comparison.person.name, *(f"{number:,}" for number in numbers)))
     return rows
 

@@ -27,7 +27,7 @@ from agt_cli.places import TABLES_OF_IDS, check_file_of_ids, no_file_of_ids
 from agt_cli.report.finished import Run
 from agt_cli.runs.erased import predicate_for_hashes
 from agt_cli.runs.prepare import RunSettings, run_without_records
-from agt_cli.unlearn.hash_key import HashKey, KeyKind, as_words
+from agt_cli.unlearn.hash_key import HashKey, KeyKind, as_words, hexadecimal
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.record_index import Index, check_missing_were_requested, check_same, places
 
@@ -315,11 +315,10 @@ class IdLookup:
 
     def _entry_of(self, name: str) -> int | None:
         """Return the number of the first entry of the request log that names an id; None: none."""
-        hashes = {self.known.key.names([name], kind)[0].tobytes().hex() for kind in _NAME_KINDS}
-        for entry in self.known.log.entries:
-            if hashes & {*entry.records, *entry.units}:
-                return entry.number
-        return None
+        key = self.known.key
+        hashes = {hexadecimal(key.names([name], kind)[0]) for kind in _NAME_KINDS}
+        entries = self.known.log.entries
+        return next((e.number for e in entries if hashes & {*e.records, *e.units}), None)
 
     def lists_ids(self, line: str) -> bool:
         """Return whether a line that is no id lists several.
@@ -388,13 +387,11 @@ def request_for(
         (name.strip(), place) if name in trimmed else (name, place) for name, place in ids
     ]
     distinct_ids = lookup.find(trimmed_ids)
-    ignored: set[str] = set()
-    if may_be_unknown:
-        unknown = [
-            requested_id for requested_id in distinct_ids if lookup.may_be_ignored(requested_id)
-        ]
-        ignored = {requested_id.name for requested_id in unknown}
-    requested = [requested_id for requested_id in distinct_ids if requested_id.name not in ignored]
+    requested = [
+        requested_id
+        for requested_id in distinct_ids
+        if not (may_be_unknown and lookup.may_be_ignored(requested_id))
+    ]
     _check_not_requested_before(requested, path)
     _check_known(lookup, requested, path)
     _check_test_records(known, requested, path)
@@ -407,24 +404,20 @@ def request_for(
     records = tuple(sorted(known.index.words[row] for row in chosen.tolist()))
     units = records if known.index.units is None else as_words(known.index.units[chosen])
     is_test = np.isin(lookup.test_names, [requested_id.name for requested_id in requested])
-    notes = (
-        *known.notes,
-        *_notes(ids, distinct_ids, requested, trimmed, path),
-        *([_COPIES_ERASED] if set(chosen.tolist()) != set(requested_rows.tolist()) else []),
-    )
-    all_names = tuple(
-        requested_id.name for requested_id in distinct_ids
-    )  # other runs may have any of them
+    notes = (*known.notes, *_notes(ids, distinct_ids, requested, trimmed, path))
+    if not np.array_equal(chosen, requested_rows):
+        notes = (*notes, _COPIES_ERASED)
     return Request(
         by=lookup.by,
         records=records,
         units=units,
         asked=len(distinct_ids),
         notes=notes,
-        names=all_names,
+        # other runs may have any of them
+        names=tuple(requested_id.name for requested_id in distinct_ids),
         untrained=_people_without(known, np.unique(known.data.test.units[is_test]), units),
         test_records=int(is_test.sum()),
-        unknown=len(ignored),
+        unknown=len(distinct_ids) - len(requested),
     )
 
 
@@ -463,8 +456,7 @@ def _people_without(known: TrainingRecords, people: np.ndarray, units: tuple[str
         people: the units of the test records that a request names.
         units: keyed hashes of the units of the training records that it names.
     """
-    kind: Literal["record", "unit"] = "record" if known.index.units is None else "unit"
-    hashes = as_words(known.key.names(people, kind))
+    hashes = as_words(known.key.names(people, "record" if known.index.units is None else "unit"))
     return len(set(hashes) - set(units))
 
 
@@ -558,15 +550,15 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
             raise ConfigError(
                 f"ids={path}: {requested_id.place} seems to list several ids: write one id per line"
             )
-    kind = "unit" if lookup.by == "unit" else "record"
+    kind = "record"
+    by_other = "If these are ids of units (people), give by=unit"
+    if lookup.by == "unit":
+        kind = "unit"
+        by_other = "If these are ids of records, give by=id"
     remedies = [
         "write the ids as they are in the data, or, if these people may be missing from this "
         "run, give unknown=ignore"
     ]
-    if lookup.known.index.units is not None:
-        other = "id" if lookup.by == "unit" else "unit"
-        meaning = "records" if lookup.by == "unit" else "units (people)"
-        remedies.append(f"If these are ids of {meaning}, give by={other}")
     # With unknown=ignore, only ids of another form come here (IdLookup.may_be_ignored).
     are_hashes = all(CONTENT.fullmatch(requested_id.name) for requested_id in requested)
     if lookup.is_named_by_content and not are_hashes:
@@ -576,8 +568,8 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
             "To erase by the ids of a column, train again with dataset.id=COLUMN, erase in "
             "the new run, and delete the folder of this run"
         ]
-        if lookup.known.index.units is not None:
-            remedies.append("If these are ids of units (people), give by=unit")
+    if lookup.known.index.units is not None:
+        remedies.append(by_other)
     described = _describe_ids(requested, "unknown")
     raise ConfigError(
         f"ids={path}: {described} are not ids of a {kind} in the run's data: {'. '.join(remedies)}"

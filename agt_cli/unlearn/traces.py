@@ -19,7 +19,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -39,7 +39,7 @@ from agt_cli.report.opening import STATUS_FILE
 from agt_cli.runs.erased import predicate_for_hashes, read_hash_key
 from agt_cli.runs.prepare import RunSettings
 from agt_cli.unlearn.account import Place, TraceSearch
-from agt_cli.unlearn.hash_key import SIZE, HashKey, as_words
+from agt_cli.unlearn.hash_key import SIZE, HashKey, as_words, hexadecimal
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import own_learner_of
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index, places
@@ -146,13 +146,10 @@ class TraceTargets:
         entries: of the request log, the requests that the update carried out, except the one that
             is being carried out.
         earlier_entries: of the request log, the requests that earlier updates carried out.
-        unnamed_people: number of an entry -> how many people of that request have no training
-            record and are not among ``ids``, because no file keeps their names.
         named_people: how many people without a training record are among ``ids``.
         named_by: what they are named by.
-        people_by_unit: number of an entry -> how many people with training records were named by
-            their units. Another run may have more records of theirs, under ids that are not known
-            here.
+        named_units: how many people with training records the request names by their units, if it
+            is being carried out.
         test_rows: how many test records of the people still have a row in the run's own data.
     """
 
@@ -165,10 +162,9 @@ class TraceTargets:
     columns: NameColumns | None = NameColumns(None, None)
     entries: tuple[RequestEntry, ...] = ()
     earlier_entries: tuple[RequestEntry, ...] = ()
-    unnamed_people: Mapping[int, int] = field(default_factory=dict)
     named_people: int = 0
     named_by: By = "id"
-    people_by_unit: Mapping[int, int] = field(default_factory=dict)
+    named_units: int = 0
     test_rows: int = 0
 
     @classmethod
@@ -194,9 +190,6 @@ class TraceTargets:
         of_people = test.take(is_requested).ids.tolist()
         ids = _ids_of(erased, staying, (*request.names, *of_people))
         earlier = known.erased_earlier
-        people_by_unit = _people_by_unit(known.log.pending)
-        if request.by == "unit":
-            people_by_unit[len(known.log.entries) + 1] = len(request.units)
         return cls(
             ids=ids,
             earlier_ids=() if earlier is None else _ids_of(earlier, (*staying, erased)),
@@ -207,10 +200,9 @@ class TraceTargets:
             columns=NameColumns.of(run),
             entries=known.log.pending,
             earlier_entries=known.log.done,
-            unnamed_people=_people_without_training(known.log.pending),
             named_people=request.untrained + request.unknown,
             named_by=request.by,
-            people_by_unit=people_by_unit,
+            named_units=len(request.units) if request.by == "unit" else 0,
             test_rows=int(is_requested.sum()),
         )
 
@@ -240,51 +232,48 @@ class TraceTargets:
             columns=NameColumns.of(run),
             entries=batch,
             earlier_entries=log.entries[: len(log.entries) - len(batch)],
-            unnamed_people=_people_without_training(batch),
-            people_by_unit=_people_by_unit(batch),
             test_rows=int(is_requested.sum()),
         )
 
     def records_missing(self, other: NameColumns | None, searched_until: int) -> int:
-        """Return for how many of the erased records another run cannot be searched.
-
-        Args:
-            other: how that run's data name records; None: it cannot be searched for names.
-            searched_until: the number of the last entry at which it was searched for everything;
-                0: it never was.
-        """
-        return len(self.erased - self._covered(other, searched_until))
-
-    def _covered(self, other: NameColumns | None, searched_until: int) -> frozenset[str]:
-        """Return the hashes of erased records for which another run was or can be searched.
+        """Return for how many of the erased records another run was not and cannot be searched.
 
         Args:
             other: how the other run's data name records; None: it cannot be searched for names.
             searched_until: the number of the last entry of the request log at which it was searched
                 for everything; 0: it never was.
         """
-        covered = [frozenset(e.records) for e in self.entries if e.number <= searched_until]
+        missing = self.erased.difference(
+            *(entry.records for entry in self.entries if entry.number <= searched_until)
+        )
         if self._shares("id", other):
-            covered.append(self.known_by_id)
+            missing -= self.known_by_id
         if self._shares("unit", other):
-            covered.append(self.known_by_unit)
-        return frozenset().union(*covered)
+            missing -= self.known_by_unit
+        return len(missing)
 
     def people_missing(self, other: NameColumns | None, searched_until: int) -> int:
         """Return for how many people another run cannot be searched for all of their records.
 
+        No file keeps the names of people without training records of earlier requests. Of people
+        who were named by their units, another run may have more records, under ids that are not
+        known here.
+
         Args:
             other: how the other run's data name records; None: it cannot be searched for names.
             searched_until: the number of the last entry of the request log at which it was searched
                 for everything; 0: it never was.
         """
-        unnamed = self.unnamed_people.items()
-        missing = sum(people for number, people in unnamed if number > searched_until)
+        later = [entry for entry in self.entries if entry.number > searched_until]
+        missing = sum(
+            _people_with_test_records_only(entry) + int(entry.facts.get("unknown", 0))
+            for entry in later
+        )
         if not self._shares(self.named_by, other):
             missing += self.named_people
         if not self._shares("unit", other):
-            by_unit = self.people_by_unit.items()
-            missing += sum(people for number, people in by_unit if number > searched_until)
+            missing += self.named_units
+            missing += sum(len(entry.units) for entry in later if entry.by == "unit")
         return missing
 
     def shares_names(self, other: NameColumns | None) -> bool:
@@ -378,9 +367,11 @@ class ModelsBelow:
             elif MANIFEST_FILE in files and _is_model(path):
                 found["without_index"].add(path)
             elif STATUS_FILE in files and MANIFEST_FILE not in files:
-                if _is_training(path):
+                run = Run.at(path)
+                is_running = run.state == "running"
+                if is_running and run.command == "train":
                     found["running"].add(path)
-                elif not is_next_state and _left_model_files(path, files):
+                elif not is_running and not is_next_state and _has_model_files(files):
                     unfinished.add(path)
             if path.name == CHECKPOINTS and RUN_FILE in files:
                 found["stopped"].add(path)
@@ -512,7 +503,12 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
         }
         searches.append(SearchesBelow(folder, answer_by_run, models))
     keys = {answer.key for search in searches for answer in search.answers.values()}
-    with_traces = {key for key, hashes in _hashes_found_before(targets.entries).items() if hashes}
+    with_traces = {
+        key
+        for entry in targets.entries
+        for key, search in _searches_of(entry).items()
+        if search.records
+    }
     missing_runs = len(with_traces - keys)
     results = list[Place]()
     for search in searches:
@@ -640,7 +636,8 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
     key = None
     with suppress(AgtError, OSError):
         key = HashKey.of(run)
-    is_key = key is not None and key.check == index.key
+    if key is not None and key.check != index.key:
+        key = None  # it is not the key of this index
     index_digest = manifest.files[RECORD_INDEX_FILE]
     states = {manifest.digest} | _earlier_states(run, manifest)
     searched_until = max(
@@ -651,20 +648,20 @@ def search_run(targets: TraceTargets, run: Path) -> RunSearch:
         ),
         default=0,
     )
-    before = _hashes_found_before(targets.entries).get(index.key, frozenset())
-    of_earlier = _hashes_found_before(targets.earlier_entries).get(index.key, frozenset())
+    before = _hashes_found_before(targets.entries, index.key)
     rows = _rows_hashed(index, before)
-    earlier_rows = _rows_hashed(index, of_earlier)
-    if key is not None and is_key:
+    earlier_rows = _rows_hashed(index, _hashes_found_before(targets.earlier_entries, index.key))
+    if key is not None:
         rows = np.union1d(rows, _rows_named(index, key, targets.ids))
         earlier_rows = np.union1d(earlier_rows, _rows_named(index, key, targets.earlier_ids))
-    askable = columns if is_key else None
+    askable = None if key is None else columns
     records_missing = targets.records_missing(askable, searched_until)
     people_missing = targets.people_missing(askable, searched_until)
     reason: Unsearched | None = None
-    if (records_missing or people_missing) and not is_key:
+    is_incomplete = records_missing or people_missing
+    if is_incomplete and key is None:
         reason = "key_gone"
-    elif (records_missing or people_missing) and not targets.shares_names(columns):
+    elif is_incomplete and not targets.shares_names(columns):
         reason = "named_otherwise"
         if columns is not None and targets.columns is not None:
             if targets.columns.is_of_another_table(columns):
@@ -750,13 +747,15 @@ def _rows_hashed(index: Index, hashes: frozenset[str]) -> np.ndarray:
 class StoredSearch:
     """What a log's entry stores of the search in the runs with one key (``SEARCHED_RUNS``).
 
+    The default is what it stores of runs that were not searched.
+
     Attributes:
         records: the runs' own hashes of the erased records that were found.
         indexes: the sha256 of the files records.bin that were searched for everything.
         states: the digests of the runs that were searched for everything.
     """
 
-    records: frozenset[str]
+    records: frozenset[str] = frozenset()
     indexes: frozenset[str] = frozenset()
     states: frozenset[str] = frozenset()
 
@@ -806,41 +805,23 @@ def _was_searched_for_all(
         states: digests of the other run's state, and of those that it was made from by erasures.
             If one of these was searched, the present state is taken as searched, too.
     """
-    search = _searches_of(entry).get(key)
-    if search is None:
-        return False
+    search = _searches_of(entry).get(key, StoredSearch())
     return index_digest in search.indexes or bool(states & search.states)
 
 
-def _hashes_found_before(entries: Sequence[RequestEntry]) -> dict[str, frozenset[str]]:
-    """Return key of a run -> the hashes, under that run's secret key, of erased records it had."""
-    hashes_by_run = dict[str, frozenset[str]]()
-    for entry in entries:
-        for key, search in _searches_of(entry).items():
-            hashes_by_run[key] = hashes_by_run.get(key, frozenset()) | search.records
-    return hashes_by_run
+def _hashes_found_before(entries: Sequence[RequestEntry], key: str) -> frozenset[str]:
+    """Return the hashes of erased records that searches found in the runs with a key.
 
-
-def _people_without_training(entries: Sequence[RequestEntry]) -> dict[int, int]:
-    """Return for each entry, by its number, how many of its ids name no training record.
-
-    These are people with test records only, and ids that the data did not have.
+    Args:
+        entries: of the request log, with the results of these searches.
+        key: identifies the secret key of the runs, under which they hash (``HashKey.check``).
     """
-    return {
-        entry.number: _people_with_test_records_only(entry) + int(entry.facts.get("unknown", 0))
-        for entry in entries
-    }
+    searches = (_searches_of(entry).get(key, StoredSearch()) for entry in entries)
+    return frozenset().union(*(search.records for search in searches))
 
 
 def _people_with_test_records_only(entry: RequestEntry) -> int:
     return int(entry.facts.get("untrained", 0))
-
-
-def _people_by_unit(entries: Sequence[RequestEntry]) -> dict[int, int]:
-    """Return for each entry whose request named units, by its number, how many had training
-    records.
-    """
-    return {entry.number: len(entry.units) for entry in entries if entry.by == "unit"}
 
 
 def _is_test_of(test: Records, key: HashKey, entries: Sequence[RequestEntry]) -> np.ndarray:
@@ -848,7 +829,8 @@ def _is_test_of(test: Records, key: HashKey, entries: Sequence[RequestEntry]) ->
     units = {word for entry in entries if entry.by == "unit" for word in entry.units}
     if not units:
         return np.zeros(len(test), dtype=bool)
-    return np.isin(_words_in_order(key.names(test.units, "unit")), list(units))
+    hashes = key.names(test.units, "unit")
+    return np.array([hexadecimal(row) in units for row in hashes], dtype=bool)
 
 
 def _words_of_units(known: TrainingRecords, names: Sequence[str]) -> frozenset[str]:
@@ -859,11 +841,6 @@ def _words_of_units(known: TrainingRecords, names: Sequence[str]) -> frozenset[s
     return frozenset(known.index.words[row] for row in rows.tolist())
 
 
-def _words_in_order(hashes: np.ndarray) -> np.ndarray:
-    """[n] str: hashes [n, 16] as the log has them, in their order."""
-    return np.array([row.tobytes().hex() for row in hashes], dtype=str)
-
-
 def _is_model(folder: Path) -> bool:
     """Return whether a folder's manifest says that agt wrote a model there."""
     with suppress(Broken, OSError):
@@ -871,21 +848,11 @@ def _is_model(folder: Path) -> bool:
     return False
 
 
-def _is_training(folder: Path) -> bool:
-    """Return whether a training works in a folder now."""
-    run = Run.at(folder)
-    return run.command == "train" and run.state == "running"
+def _has_model_files(files: Iterable[str]) -> bool:
+    """Return whether some names are those of files of a model or of its index of records.
 
-
-def _left_model_files(folder: Path, files: Iterable[str]) -> bool:
-    """Return whether a command that did not finish left files of a model or of its index.
-
-    Args:
-        folder: with the status of a command and no manifest.
-        files: their names there; one that is being written ends with ``.part`` and more.
+    The name of a file that was being written ends with ``.part`` and more.
     """
-    if Run.at(folder).state == "running":
-        return False
     return any(".safetensors" in name or name.startswith(RECORD_INDEX_FILE) for name in files)
 
 

@@ -1,6 +1,7 @@
 """Compare values of a file with those that follow from other files."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from agt.store.json_text import as_json
@@ -70,6 +71,16 @@ def check_match(name: str, recorded: Any, source: str, derived: Any, value_path:
     """
     if difference := first_difference(recorded, derived, value_path):
         raise mismatch(name, source, difference)
+
+
+def check_entries(
+    name: str, recorded: Mapping[Any, Any], source: str, derived: Mapping[str, Any]
+) -> None:
+    """Raise Broken unless a file has the entries that follow from their source.
+
+    Further entries of the file are not compared. Arguments as of ``check_match``.
+    """
+    check_match(name, {key: recorded.get(key) for key in derived}, source, derived)
 
 
 def rendered_alike(recorded: object, made: object) -> bool:

@@ -61,17 +61,15 @@ def _compare_data_file(name: str, entry: dict[str, Any], erased: bool) -> Verifi
             )
         with open_plain(path) as file:
             digest = file_digest(file, "sha256").hexdigest()
-        present_hash = digest[:16]
-        trained_hash = recorded[:16]
         if digest == recorded:
             findings.ok(
                 "data",
-                f"{name}: the file is the one that was trained on (sha256 {present_hash}...)",
+                f"{name}: the file is the one that was trained on (sha256 {digest[:16]}...)",
             )
         else:
             changed = (
-                f"{name}: the file CHANGED since training (sha256 {present_hash}... now, "
-                f"{trained_hash}... at training)"
+                f"{name}: the file CHANGED since training (sha256 {digest[:16]}... now, "
+                f"{recorded[:16]}... at training)"
             )
             if erased:
                 changed += (

@@ -12,7 +12,7 @@ from agt import __version__, sentences
 from agt.store.reading import Broken
 from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.report.finished import SOURCE_FILE
-from agt_cli.verify.comparison import check_match, rendered_alike
+from agt_cli.verify.comparison import check_entries, check_match, rendered_alike
 from agt_cli.verify.folders import Record
 
 PAID_BY_LEDGERS = ("predict", "measure")
@@ -60,8 +60,7 @@ def check_environment(record: Record) -> str:
             "made this folder"
         )
     derived = _entries_of(record)
-    recorded = {key: environment.get(key) for key in derived}
-    check_match("env.json", recorded, "this folder's other files", derived)
+    check_entries("env.json", environment, "this folder's other files", derived)
     entries = ", ".join(sorted(derived))
     return f"the entries {entries} of env.json match the other files of this folder"
 
@@ -154,7 +153,7 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
     derived = {**derived, "dataset": environment.get("dataset")}
     subject = ("trained_run", "trained_digest") if record.command == "predict" else ("data_digest",)
     derived |= {name: environment.get(name) for name in subject}
-    check_match("spent.json", {key: spent.get(key) for key in derived}, source, derived)
+    check_entries("spent.json", spent, source, derived)
     time = spent.get("time")
     if not record.was_running_at(str(time)):
         began, ended = record.times

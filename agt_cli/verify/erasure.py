@@ -20,7 +20,7 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
-from agt.errors import AgtError, counted
+from agt.errors import AgtError, Superseded, counted
 from agt.facts import Standing
 from agt.models.kind import CertificateKind, RemovalBounds
 from agt.models.kinds import certificate_config
@@ -32,7 +32,7 @@ from agt_cli.command_settings.unlearn import CERTIFICATE_OF_METHOD
 from agt_cli.report.finished import ACCOUNT_FILE
 from agt_cli.report.replaced import check_not_replaced, output_folders_of
 from agt_cli.unlearn.account import ErasureReport, read_account
-from agt_cli.unlearn.account_md import account_lines
+from agt_cli.unlearn.account_md import account_lines, guarantee_text
 from agt_cli.unlearn.erasure import StateAfterErasure, derive_account
 from agt_cli.unlearn.hash_key import KEY_FILE, HashKey, as_words
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
@@ -134,13 +134,12 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     """
     _check_spent(account, run, record)
     state = account.state
-    count = _entries_then(account)
     entries = len(log.entries)
-    if count > entries:
+    if state.log_entries > entries:
         raise Broken(
-            f"{ACCOUNT_FILE} names entry {count} of the request log, but the log has only "
-            f"{entries} entries, so the run may be an older copy: verify with the present folder "
-            "of the run"
+            f"{ACCOUNT_FILE} names entry {state.log_entries} of the request log, but the log has "
+            f"only {entries} entries, so the run may be an older copy: verify with the present "
+            "folder of the run"
         )
     entry = log.entries[state.entry - 1]
     _check_kind_and_count(account, log, entry)
@@ -162,11 +161,6 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     )
 
 
-def _entries_then(account: ErasureReport) -> int:
-    """Return how many entries the request log had at the time of an account."""
-    return int(account.state.log.split(":")[0])  # COUNT:HASH
-
-
 def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry) -> None:
     """Raise Broken unless an entry of the log is of the account's kind and number of records.
 
@@ -182,19 +176,13 @@ def _check_kind_and_count(account: ErasureReport, log: Log, entry: RequestEntry)
             f"{ACCOUNT_FILE} names method={method}, but entry {account.state.entry} of the run's "
             f"request log is of the kind '{entry.kind}', to which this method does not belong"
         )
-    removed = 0
+    removed: set[str] = set()
     if account.updated:
-        removed = len(
-            {
-                record
-                for earlier_entry in log.batch(entry.number)
-                for record in earlier_entry.records
-            }
-        )
-    if removed != recorded.records:
+        removed = removed.union(*(earlier.records for earlier in log.batch(entry.number)))
+    if len(removed) != recorded.records:
         raise Broken(
             f"the number of removed records is {recorded.records} in {ACCOUNT_FILE} "
-            f"(removal.records), but {removed} in the run's request log"
+            f"(removal.records), but {len(removed)} in the run's request log"
         )
 
 
@@ -209,16 +197,14 @@ def _derive_report(account: ErasureReport, log: Log, run: Record) -> ErasureRepo
         run: the run now.
     """
     state = account.state
-    count = _entries_then(account)
     entry = log.entries[state.entry - 1]
-    log_then = Log(log.entries[:count])
+    log_then = Log(log.entries[: state.log_entries])
     # the state after it is the one that the next entry replaced, or the present one
-    after = log.entries[count].before if count < len(log.entries) else run.manifest.digest
+    digests = [*(entry.before for entry in log.entries), run.manifest.digest]
     return derive_account(
         entry,
         log_then,
-        entry.removal,
-        StateAfterErasure(state.run, after, state.records_after),
+        StateAfterErasure(state.run, digests[state.log_entries], state.records_after),
         training=entry.facts.get("training", account.training),
         earlier=account.earlier,
         sweep=account.sweep,
@@ -243,25 +229,23 @@ def _check_spent(account: ErasureReport, run: Record, record: Record) -> None:
     if method not in CERTIFICATE_OF_METHOD:
         return
     bounds = removal_bounds(run, method)
-    total = bounds.total
-    residual = bounds.spent
     recorded = account.removal.budget
-    if recorded is None or recorded.total != total or recorded.spent > total:
+    if recorded is None or recorded.total != bounds.total or recorded.spent > bounds.total:
         raise Broken(
             f"the removal budget in {ACCOUNT_FILE} is {recorded}, but according to the run's "
-            f"settings at most {total!r} may be spent in total"
+            f"settings at most {bounds.total!r} may be spent in total"
         )
-    if account.state.after == run.manifest.digest and recorded.spent != residual:
+    if account.state.after == run.manifest.digest and recorded.spent != bounds.spent:
         raise Broken(
             f"{ACCOUNT_FILE} says that {recorded.spent!r} of the removal budget is spent, but "
-            f"according to the run's files {residual!r} is spent"
+            f"according to the run's files {bounds.spent!r} is spent"
         )
     check_promise(plain_of(account.removal.promise), run, method, recorded.spent)
-    words = (
+    record.findings.ok(
+        "removal budget",
         f"the removal budget was recomputed and equals the one in {ACCOUNT_FILE}: "
-        f"{recorded.spent:.6g} of {total:.6g} spent"
+        f"{recorded.spent:.6g} of {bounds.total:.6g} spent",
     )
-    record.findings.ok("removal budget", words)
 
 
 def check_state(record: Record) -> None:
@@ -366,42 +350,15 @@ def erased_words(record: Record) -> Iterator[str]:
         yield (
             f"erased from the run: {records} of {people}; the last update used method={last.method}"
         )
-        yield _guarantee_words(last)
+        # An early version of agt recorded it as sentences, which are not read.
+        with suppress(Superseded, Broken):
+            yield f"guarantee of the last update: {guarantee_text(last.removal.promise)}"
     if log.pending:
         people = counted(len(log.waiting_units), "person", "people")
         yield (
             f"erasure still pending: {people}, whose records are still in the model; until the "
             "update, only queries that do not depend on these records are answered"
         )
-
-
-def _guarantee_words(entry: RequestEntry) -> str:
-    """Return the guarantee of an update in words, and whether it is proved here."""
-    promise = entry.promise
-    closeness = "exact"
-    if promise.get("exact") is not True:
-        eps = promise.get("eps")
-        delta = promise.get("delta")
-        closeness = (
-            f"epsilon = {eps}, delta = {delta} when compared with a model that was never "
-            "trained on the erased records"
-        )
-    within = promise.get("within")
-    if within is not None:
-        closeness = f"{closeness} (if weights may differ by an l2 distance of up to {within})"
-    validity = "also valid" if promise.get("adaptive") is True else "not valid"
-    guarantee = (
-        f"{closeness}; this guarantee is {validity} for erasure requests that were chosen after "
-        "looking at outputs of the model"
-    )
-    assumptions = promise.get("assumptions") or ()
-    if any(fact.get("standing") == Standing.VOID for fact in assumptions):
-        return (
-            "the guarantee of the last update is NOT PROVED here, because an assumption is "
-            f"not met. The paper on which method={entry.method} is based claims this "
-            f"guarantee: {guarantee}"
-        )
-    return f"guarantee of the last update: {guarantee}"
 
 
 def _check_succession(log: Log, record: Record) -> None:
@@ -436,8 +393,7 @@ def _check_index(log: Log, record: Record) -> None:
     """
     index = Index.read(record.read(RECORD_INDEX_FILE))
     indexed = set(as_words(index.ids))
-    listed = len(index)
-    if len(indexed) != listed:
+    if len(indexed) != len(index):
         raise Broken(f"{RECORD_INDEX_FILE} lists a record twice, so it was altered or damaged")
     if any(entry.key != index.key for entry in log.entries):
         raise Broken(
@@ -445,21 +401,20 @@ def _check_index(log: Log, record: Record) -> None:
             "of the two was altered or replaced"
         )
     erased = len(log.erased)
-    listed_count = len(log.erased & indexed)
-    if listed_count:
+    still_listed = len(log.erased & indexed)
+    if still_listed:
         raise Broken(
-            f"{RECORD_INDEX_FILE} still lists {listed_count} of the {erased} erased records"
+            f"{RECORD_INDEX_FILE} still lists {still_listed} of the {erased} erased records"
         )
     missing = len(log.waiting - indexed)
     if missing:
-        pending = len(log.waiting)
         raise Broken(
-            f"{RECORD_INDEX_FILE} does not list {missing} of the {pending} records whose erasure "
-            "is pending, although these records are still in the run"
+            f"{RECORD_INDEX_FILE} does not list {missing} of the {len(log.waiting)} records whose "
+            "erasure is pending, although these records are still in the run"
         )
     record.findings.ok(
         "erased",
-        f"none of the {erased} erased records is among the {listed} records that "
+        f"none of the {erased} erased records is among the {len(index)} records that "
         f"{RECORD_INDEX_FILE} lists",
     )
 

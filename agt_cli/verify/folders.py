@@ -5,6 +5,7 @@ and the constants and sizes in metrics.json are functions of config.yaml and of 
 data in source.json. No code that is not part of agt is loaded.
 """
 
+import csv
 import json
 import os
 import stat
@@ -47,7 +48,7 @@ from agt_cli.runs.prepare import (
     stored_network,
 )
 from agt_cli.unlearn.hash_key import KEY_FILE
-from agt_cli.verify.comparison import check_match, first_difference, mismatch, rendered_alike
+from agt_cli.verify.comparison import check_entries, check_match, first_difference, mismatch
 
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.
@@ -146,10 +147,13 @@ class Record(Run):
     Attributes:
         findings: the results of all checks of this folder.
         compared: the entries of metrics.json that were compared so far.
+        compared_columns: csv file in ``tables/`` or ``figures/`` -> its columns that were compared
+            so far.
     """
 
     findings: Findings = field(default_factory=Findings)
     compared: set[str] = field(default_factory=set)
+    compared_columns: dict[str, set[str]] = field(default_factory=dict)
 
     @classmethod
     def bind(
@@ -483,6 +487,33 @@ class Record(Run):
                 f"checked determines them: {names}",
             )
 
+    def note_uncompared_columns(self) -> None:
+        """Note which columns of csv files no check has compared with anything."""
+        uncompared = []
+        for name in self.manifest.files:
+            if not name.startswith(("tables/", "figures/")) or not name.endswith(".csv"):
+                continue
+            compared = self.compared_columns.get(name)
+            if compared is None:
+                uncompared.append(name)
+                continue
+            header = self.read(name, MAX_TEXT_BYTES).decode().splitlines()[0]
+            columns = [column for column in next(csv.reader([header])) if column not in compared]
+            if columns:
+                listed = ", ".join(columns)
+                uncompared.append(f"{name} (columns {listed})")
+        if uncompared:
+            listed = "; ".join(uncompared)
+            self.findings.note(
+                "tables",
+                "these tables, or these columns of them, may be wrong, because no other file that "
+                f"was checked determines them: {listed}",
+            )
+
+    def note_compared(self, name: str, columns: Iterable[str]) -> None:
+        """Remember that columns of a csv file were compared with what determines them."""
+        self.compared_columns.setdefault(name, set()).update(columns)
+
     def check_metrics(self, name: str, **numbers: object) -> None:
         """Raise Broken unless metrics.json has the given numbers.
 
@@ -494,24 +525,19 @@ class Record(Run):
         """
         self.compared.update(numbers)
         if self.metrics:
-            recorded = {key: self.metrics.get(key) for key in numbers}
-            check_match("metrics.json", recorded, name, numbers)
+            check_entries("metrics.json", self.metrics, name, numbers)
 
-    def check_sentence(self, name: str, metric: str, sentence: object) -> None:
-        """Raise Broken unless an entry of metrics.json is a sentence, as a whole.
+    def check_verdict(self, name: str, verdict: str | None) -> None:
+        """Raise Broken unless the entry "verdict" of metrics.json is a sentence, as a whole.
 
-        Nothing is compared if metrics.json cannot be read, which is a problem already.
+        Nothing is compared if another version of agt made the record, which may have other words.
 
         Args:
             name: the file whose fields give the sentence, for messages.
-            metric: the name of the entry.
-            sentence: the sentence as this version writes it; None: there is none.
+            verdict: the sentence as this version writes it; None: there is none.
         """
-        self.compared.add(metric)
-        if self.metrics and not rendered_alike(self.metrics.get(metric), sentence):
-            recorded = self.metrics.get(metric)
-            difference = f"{metric} is recorded as {recorded!r}, but should be {sentence!r}"
-            raise mismatch("metrics.json", name, difference)
+        if self.environment.get("agt") == __version__:
+            self.check_metrics(name, verdict=verdict)
 
     def sources(self) -> Iterator[RecordedSource]:
         """Yield the folders that this one was made from.
@@ -534,6 +560,11 @@ class Record(Run):
             if place is not None:
                 known_digest = None if digest is None else read_digest(str(digest))
                 yield RecordedSource(name, Path(place), known_digest)
+
+
+def model_of(run: Record | None) -> Model | None:
+    """Return the model of a training run; None: there is no run, or its model cannot be read."""
+    return None if run is None else run.rebuilt_model
 
 
 def condition_counts_sentence(conditions: Sequence[Condition]) -> str:
@@ -637,15 +668,13 @@ def _check_model(record: Record, model: Model) -> None:
         check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
     check_not_better(record, model.conditions, "config.yaml")
     plan = model.plan
-    stepwise = model.problem.settings.certificate.trains_in_steps
-    sizes = {
-        "normalizer": plan.normalizer,
-        "n_max": plan.n_max,
-        **({"steps": plan.steps} if stepwise else {}),
-    }
+    sizes = {"normalizer": plan.normalizer, "n_max": plan.n_max}
+    if model.problem.settings.certificate.trains_in_steps:
+        sizes["steps"] = plan.steps
     count = model.problem.dataset.target.class_count
-    classes = {} if count is None else {"classes": count}
-    record.check_metrics("config.yaml", **model.metrics, **sizes, **classes)
+    if count is not None:
+        sizes["classes"] = count
+    record.check_metrics("config.yaml", **model.metrics, **sizes)
     record.findings.ok(
         "model", "the conditions, constants and sizes that agt recorded match config.yaml"
     )

@@ -7,6 +7,9 @@ from typing import Any
 from agt.certificates.conditions import Condition
 from agt_cli.report.markdown import Check, CheckState, excerpt, worst_state
 
+Facts = tuple[tuple[str, str], ...]
+"""(name, value) pairs that describe a thing as it records itself; they are not checked."""
+
 
 @dataclass(frozen=True)
 class VerifiedItem:
@@ -15,7 +18,7 @@ class VerifiedItem:
     Attributes:
         name: what it is, and its path.
         checks: the results of its own checks.
-        facts: (name, value) pairs that describe it, as it records itself.
+        facts: what describes it.
         conditions: a to g; empty: it has none.
         claims: sentences that say what is certified or guaranteed.
         rests_on: the findings about what it was made from.
@@ -26,7 +29,7 @@ class VerifiedItem:
 
     name: str
     checks: Sequence[Check] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: Facts = ()
     conditions: tuple[Condition, ...] = ()
     claims: tuple[str, ...] = ()
     rests_on: tuple["VerifiedItem", ...] = ()

@@ -14,7 +14,7 @@ from agt.mechanisms.statistics import NoisyStatistics
 from agt.models.number_votes import NumberVotes
 from agt.store.reading import Broken
 from agt.training.lattice import LATTICE_STEPS
-from agt_cli.verify.folders import Record
+from agt_cli.verify.folders import Record, model_of
 from agt_cli.verify.pages import open_parquet
 
 LABEL_FILES = ("labels.csv", "labels.parquet")
@@ -52,7 +52,7 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     count = _answer_count(record)
     if rows != count:
         raise Broken(f"the file of labels has {rows} rows, but metrics.json counts {count} labels")
-    model = None if trained is None else trained.rebuilt_model
+    model = model_of(trained)
     if model is not None and model.number_votes is not None:
         drawn_from_sums = _uses_mechanism(record, LaplaceMean)
         return _check_numbers(labels, model.number_votes, drawn_from_sums)

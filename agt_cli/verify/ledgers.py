@@ -32,7 +32,7 @@ from agt_cli.releasing.noise import equivalent_gaussian
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.comparison import check_match
 from agt_cli.verify.folders import Record
-from agt_cli.verify.items import VerifiedItem
+from agt_cli.verify.items import Facts, VerifiedItem
 from agt_cli.verify.labels import read_labels
 from agt_cli.verify.pages import CLAIM_FILE, is_line_by_line
 from agt_cli.verify.release import guarantee_from_parameters
@@ -101,11 +101,9 @@ def _claims_of(ledger: Ledger) -> tuple[str, ...]:
     )
 
 
-def _facts_of(ledger: Ledger, book: Book) -> tuple[tuple[str, str], ...]:
-    """Return (name, value) pairs that describe a ledger, to be shown; they are not checked here."""
+def _facts_of(ledger: Ledger, book: Book) -> Facts:
+    """Return what describes a ledger."""
     population = book.population
-    opened = book.opening.time
-    newest = book.last.time
     return (
         (
             "population",
@@ -115,8 +113,8 @@ def _facts_of(ledger: Ledger, book: Book) -> tuple[tuple[str, str], ...]:
         ("tables", ", ".join(table.name for table in book.tables.values()) or "none admitted"),
         (
             "opened",
-            f"the first entry was written at {opened}, the newest at {newest} (these times "
-            "are recorded, but not proved)",
+            f"the first entry was written at {book.opening.time}, the newest at {book.last.time} "
+            "(these times are recorded, but not proved)",
         ),
         (
             "first entry",
@@ -291,11 +289,11 @@ def _compare_stored(
     run = record.environment.get("trained_digest")
     guarantee = guarantee_from_parameters(record.metrics)
     expected = (Output.LABELS.value, run, guarantee)
-    matching_debits = set()
-    for number, debit in ledger.history().items():
-        charge = debit.charge
-        if (charge.output, charge.run, charge.guarantee) == expected:
-            matching_debits.add(number)
+    matching_debits = {
+        number
+        for number, debit in ledger.history().items()
+        if (debit.charge.output, debit.charge.run, debit.charge.guarantee) == expected
+    }
     stored = None
     if trained is not None:
         stored = trained.texts_of(ledger.labels_of_debits(matching_debits))
@@ -335,11 +333,9 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     claimed = read_claim(record.read(CLAIM_FILE))
     account = claimed.account
     if account is None:
-        number = debit.entry.number
-        population = ledger.population.name
         raise Broken(
-            f"{CLAIM_FILE} does not name a ledger, but entry {number} of the ledger of "
-            f"{population} paid for this release"
+            f"{CLAIM_FILE} does not name a ledger, but entry {debit.entry.number} of the ledger of "
+            f"{ledger.population.name} paid for this release"
         )
     expected = _account_after_debit(ledger, debit, account)
     check_match(f"account in {CLAIM_FILE}", plain_of(account), "the ledger", plain_of(expected))

@@ -12,12 +12,15 @@ import pandas as pd
 from agt.models.portable import RELEASE
 from agt.store.json_text import parse_json
 from agt.store.reading import MAX_TEXT_BYTES
+from agt_cli.report.scoring import ClassScoring, NumberScoring
 from agt_cli.unlearn.person_md import FIELDS
 from agt_cli.verify.folders import Record
 from agt_cli.verify.pages import CERTIFICATES, certificate_columns, read_certificates
 
 CANDIDATES = "tables/candidates.csv"
 COMPARISON = "tables/comparison.csv"
+BASELINES = {scoring.keys[0]: scoring.baseline_metric for scoring in (ClassScoring, NumberScoring)}
+"""Score of a comparison -> the metric that has it of a constant answer, which is the last row."""
 PEOPLE_COUNTS = ("same", "changed", "not_shown")
 """Entries of each person in person.json, whose sums are the metrics answers_same, ..."""
 
@@ -73,8 +76,11 @@ def _compare_start(record: Record, trained: Record | None) -> None:
             numbers[f"test_{name}"] = float(model[name])
     for other in others:
         name = f"{score}_{other['name']}"
-        if name in record.metrics:
-            numbers[name] = float(other[score])
+        if other is others[-1]:
+            name = BASELINES[str(score)]
+        elif pd.isna(other["low"]):  # what weights are expected to score has no interval
+            name = f"{score}_published_weights"
+        numbers[name] = float(other[score])
     record.check_metrics(COMPARISON, **numbers)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agt import __version__, sentences
+from agt import sentences
 from agt.certificates.box import Certificates
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.command_settings.on_run import STANDARD_INPUT
@@ -21,9 +21,9 @@ from agt_cli.report.certification_md import table_metrics
 from agt_cli.report.findings import AUDIT_FILE, read_audit
 from agt_cli.report.quality_md import grid_end
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
-from agt_cli.verify.comparison import SAME, check_match, first_difference, mismatch
+from agt_cli.verify.comparison import SAME, check_entries, check_match, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import Record, check_not_better, check_version
+from agt_cli.verify.folders import Record, check_not_better, check_version, model_of
 
 CLAIM_FILE = "claim.json"
 CERTIFICATES = "certificates.parquet"
@@ -98,7 +98,8 @@ def check_certified(record: Record, trained: Record | None) -> str:
         record.check_metrics("the training run", relation=trained.relation.name)
     if record.holds(INTERVALS):
         return _check_intervals(record)
-    table = _certified_table(record)
+    table = pd.read_csv(BytesIO(record.read(CERTIFIED, MAX_TEXT_BYTES)))
+    record.check_metrics(CERTIFIED, **table_metrics(table))
     label_columns = ["label", "prediction"]
     rows = read_certificates(record, ["stable_distance", *label_columns], label_columns)
     some_deferred = "answer" in certificate_columns(record)
@@ -113,18 +114,23 @@ def check_certified(record: Record, trained: Record | None) -> str:
     if "nominal_accuracy" in table and not some_deferred:
         labels = rows["label"].to_numpy()
     ks = [int(k) for k in table["k"]]
+    if ks != sorted(set(ks)):
+        raise Broken(f"the values of k in {CERTIFIED} do not increase: {ks}")
     # A generator, so that only one row of [k, query] is in memory: there may be many of both.
     certified: Any = (stable >= k for k in ks)
     prediction = rows["prediction"].to_numpy()
     derived = Certificates(tuple(ks), record.metrics["relation"], prediction, certified)
-    model = None if trained is None else trained.rebuilt_model
+    model = model_of(trained)
     exact = model is not None and model.problem.settings.certificate.covers_every_k
-    for row, recorded in zip(derived.table(labels), table.to_dict("records"), strict=True):
-        difference = _certified_difference(row, recorded, exact) if row["k"] else ""
+    derived_rows = derived.table(labels)
+    for row, recorded in zip(derived_rows, table.to_dict("records"), strict=True):
+        difference = _certified_difference(row, recorded, exact)
         if difference:
             k = row["k"]
             at_k = f"at k = {k}, {difference}"
             raise mismatch("tables/certified.csv", "certificates.parquet", at_k)
+    compared = derived_rows[0] if exact else ("k", "nominal_accuracy")
+    record.note_compared(CERTIFIED, compared)
     if model is not None and not record.is_older_than(0, 10):
         end = grid_end(model.problem.settings)
         record.check_metrics(
@@ -143,34 +149,30 @@ def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], e
     Args:
         row: the row that the stable distances give.
         recorded: the row of tables/certified.csv.
-        exact: True: a query is certified at k exactly if its stable distance is at least k, so
-            both rows must be equal. False: the recorded row may count more certified queries.
+        exact: True: a query is certified at k > 0 exactly if its stable distance is at least k, so
+            both rows must be equal. False: the recorded row may count more certified queries. At
+            k = 0 it may count fewer in any case, because a stable distance of 0 does not say
+            whether a query is certified there.
     """
+    if exact and row["k"]:
+        return first_difference({name: recorded[name] for name in row}, row)
     fraction = recorded["certified_fraction"]
     minimum = row["certified_fraction"]
-    if fraction < minimum - SAME:
+    if row["k"] and fraction < minimum - SAME:
         return (
             f"certified_fraction is recorded as {fraction!r}, but should be at least {minimum!r} "
             "according to the stable distances"
         )
-    if not exact:
+    if "nominal_accuracy" not in row:
         return ""
-    return first_difference({name: recorded[name] for name in row}, row)
-
-
-def _check_listed_intervals(record: Record, rows: pd.DataFrame) -> None:
-    """Raise Broken unless intervals_by_query.csv is certificates.parquet as csv, byte by byte.
-
-    Args:
-        record: of the certification.
-        rows: the content of its certificates.parquet.
-    """
-    expected = rows.to_csv(index=False, lineterminator="\n").encode()
-    if record.read(INTERVALS_BY_QUERY, MAX_TEXT_BYTES) != expected:
-        raise Broken(
-            f"{INTERVALS_BY_QUERY} does not match certificates.parquet, so one of these files was "
-            "changed"
-        )
+    # An answer is certified if it is certified and right, or certified and wrong.
+    worst = recorded["worst_accuracy"]
+    best = recorded["best_accuracy"]
+    nominal = row["nominal_accuracy"]
+    if not 0 <= worst <= nominal + SAME <= best + 2 * SAME <= 1 + 2 * SAME:
+        return f"the accuracy {nominal!r} is not from {worst!r} to {best!r}"
+    derived = {"certified_fraction": worst + 1 - best, "nominal_accuracy": nominal}
+    return first_difference({name: recorded[name] for name in derived}, derived)
 
 
 def _check_intervals(record: Record) -> str:
@@ -193,30 +195,23 @@ def _check_intervals(record: Record) -> str:
     for row in table.to_dict("records"):
         k = int(row["k"])
         if k:
-            inner_lower = lower
-            inner_upper = upper
-            lower = rows[f"lower_k{k}"].to_numpy()
-            upper = rows[f"upper_k{k}"].to_numpy()
-            if (lower > inner_lower).any() or (upper < inner_upper).any():
+            outer_lower = rows[f"lower_k{k}"].to_numpy()
+            outer_upper = rows[f"upper_k{k}"].to_numpy()
+            if (outer_lower > lower).any() or (outer_upper < upper).any():
                 raise Broken(
                     f"certificates.parquet: an interval at k = {k} does not contain that of a "
                     "smaller k, so the file was changed"
                 )
+            lower = outer_lower
+            upper = outer_upper
         width = upper - lower
         derived = {
             "width_median": float(np.median(width)),
             "width_mean": float(width.mean()),
             "width_largest": float(width.max()),
         }
-        recorded = {name: row[name] for name in derived}
-        difference = first_difference(recorded, derived)
-        if difference:
-            raise Broken(
-                f"tables/intervals.csv does not match certificates.parquet at k = {k}, so one of "
-                f"these files was changed: {difference}"
-            )
-        metrics = {f"width_median_k{k}": derived["width_median"]}
-        record.check_metrics("tables/intervals.csv", **metrics)
+        check_entries(f"{INTERVALS}, at k = {k},", row, CERTIFICATES, derived)
+        record.check_metrics(INTERVALS, **{f"width_median_k{k}": derived["width_median"]})
     if "tolerance" in record.config and record.config["tolerance"] is not None:
         within = rows["k_within_tolerance"].to_numpy()
         tolerance = float(record.config["tolerance"])
@@ -229,20 +224,13 @@ def _check_intervals(record: Record) -> str:
         listed = table["share_within_tolerance"].tolist()
         check_match(INTERVALS, listed, CERTIFICATES, shares, "share_within_tolerance")
     if record.holds(INTERVALS_BY_QUERY):
-        _check_listed_intervals(record, rows)
+        listed_rows = rows.to_csv(index=False, lineterminator="\n").encode()
+        if record.read(INTERVALS_BY_QUERY, MAX_TEXT_BYTES) != listed_rows:
+            raise Broken(
+                f"{INTERVALS_BY_QUERY} does not match certificates.parquet, so one of these files "
+                "was changed"
+            )
     return "tables/intervals.csv and metrics.json match the intervals in certificates.parquet"
-
-
-def _certified_table(record: Record) -> pd.DataFrame:
-    """Read tables/certified.csv, and compare it with metrics.json.
-
-    Raises:
-        Broken: metrics.json has other numbers.
-    """
-    content = record.read(CERTIFIED, MAX_TEXT_BYTES)
-    table = pd.read_csv(BytesIO(content))
-    record.check_metrics("tables/certified.csv", **table_metrics(table))
-    return table
 
 
 def read_certificates(
@@ -342,13 +330,10 @@ def check_audit(record: Record) -> tuple[str, ...]:
                 f"the audited run has the digest {audit.digest} according to {AUDIT_FILE}, but "
                 f"{named} according to env.json"
             )
-        derived: dict[str, object] = {
-            "findings": len(audit.findings),
-            "violations": len(audit.violations),
-        }
-        record.check_metrics(AUDIT_FILE, **derived)
-        if audit.by == __version__:  # another version may have other words
-            record.check_sentence(AUDIT_FILE, "verdict", audit.verdict)
+        record.check_metrics(
+            AUDIT_FILE, findings=len(audit.findings), violations=len(audit.violations)
+        )
+        record.check_verdict(AUDIT_FILE, audit.verdict)
         record.findings.ok(
             AUDIT_FILE,
             f"the audit's findings (format {audit.schema}) do not contradict each other",
@@ -389,16 +374,17 @@ def check_noise(record: Record) -> str | None:
         return None
     noise = record.config["noise"]
     guarantee = target_guarantee(float(noise["epsilon"]), float(noise["delta"]))
-    derived: dict[str, object] = {
+    simulated = noise["seed"] is not None
+    derived = {
         "what": "weights",
         "mechanism": MECHANISM,
         "queries": 0,
-        "simulated": noise["seed"] is not None,
+        "simulated": simulated,
         "guarantee": guarantee,
         "totals": [],
     }
     compare_spent(record, derived, "the settings noise.*")
-    proved = not derived["simulated"] and not missing_conditions(record.conditions)
+    proved = not simulated and not missing_conditions(record.conditions)
     record.check_metrics("conditions.json", noise_proved=int(proved))
     meant = sentences.guarantee(guarantee)
     return f"spent.json matches the settings noise.*, which ask for weights that are {meant}"

@@ -28,8 +28,8 @@ from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt.targets import is_own_code
 from agt_cli.report.finished import SOURCE_FILE
 from agt_cli.runs.prepare import encoder_settings
-from agt_cli.verify.comparison import check_match, rendered_alike
-from agt_cli.verify.folders import Record
+from agt_cli.verify.comparison import check_entries, check_match, rendered_alike
+from agt_cli.verify.folders import Record, model_of
 from agt_cli.verify.pages import CLAIM_FILE
 from agt_cli.verify.release import compare_claims, guarantee_from_parameters, requested_mechanism
 from agt_cli.verify.weights import WEIGHTS_FILE, check_lattice, read_released_weight
@@ -155,24 +155,24 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
         del derived["features"]  # another version may have had other settings
     if not is_own_code(str(portable.source.get("_target_"))):
         other_maker = "code from outside of agt"
-    compared = derived.keys() & recorded.keys()
-    if not other_maker:
-        derived = _json_of(portable.release_fields)
-        compared = derived.keys() | recorded.keys()
-    check_match(RELEASE, _only(recorded, compared), "its other values", _only(derived, compared))
     if other_maker:
-        fields = ", ".join(sorted(recorded.keys() - compared))
+        derived = {name: value for name, value in derived.items() if name in recorded}
+        check_entries(RELEASE, recorded, "its other values", derived)
+        fields = ", ".join(sorted(recorded.keys() - derived.keys()))
         record.findings.unchecked(
             "fields",
             f"the fields {fields} of {RELEASE} and the lines of code in {README} were not "
             f"compared, because {other_maker} wrote them",
         )
-    elif not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
-        raise Broken(
-            f"the text of {README} does not match {RELEASE}, so one of the two was altered or "
-            "damaged"
-        )
-    count = len(compared)
+    else:
+        derived = _json_of(portable.release_fields)
+        check_match(RELEASE, recorded, "its other values", derived)
+        if not rendered_alike(record.read(README, MAX_TEXT_BYTES).decode(), portable.readme()):
+            raise Broken(
+                f"the text of {README} does not match {RELEASE}, so one of the two was altered or "
+                "damaged"
+            )
+    count = len(derived)
     return f"{count} fields of {RELEASE} were recomputed from its other fields and match"
 
 
@@ -200,7 +200,7 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     drawn = DrawnWeights.of(runs.release)
     derived: dict[str, Any] = {"noise": drawn.public_parameters, "mechanism": drawn.mechanism}
     arrays = {"weight": drawn.weight}
-    model = None if runs.training is None else runs.training.rebuilt_model
+    model = model_of(runs.training)
     if runs.training is None or model is None:
         sentence = (
             f"{FROM_TRAINING} were not compared, because the training run could not be read "
@@ -212,8 +212,7 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
         derived |= made.recorded_fields
         arrays |= made.features.matrices
     fields = {**portable.recorded_fields, "mechanism": portable.mechanism}
-    recorded = _json_of(_only(fields, set(derived)))
-    check_match(RELEASE, recorded, RELEASING_RUN, _json_of(derived))
+    check_entries(RELEASE, _json_of(fields), RELEASING_RUN, _json_of(derived))
     _compare_arrays({"weight": portable.weight, **portable.features.matrices}, arrays)
     names = ", ".join(derived)
     folder = runs.release.folder
@@ -278,11 +277,6 @@ def _json_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _only(fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the fields with these names; names without a field are ignored."""
-    return {name: value for name, value in fields.items() if name in names}
-
-
 def _compare_claim_with_release(claimed: Claim, release: Record | None) -> None:
     """Raise Broken unless released weights carry the privacy claim of the run that released them.
 
@@ -293,19 +287,14 @@ def _compare_claim_with_release(claimed: Claim, release: Record | None) -> None:
         claimed: the claim in the folder of weights.
         release: the run that released the weights; None: it was not found.
     """
-    claim_of_run = None if release is None else _claim_in(release)
-    if claim_of_run is None:
+    if release is None:
+        return
+    try:
+        claim_of_run = read_claim(release.read(CLAIM_FILE, MAX_TEXT_BYTES))
+    except (Broken, ConfigError):
         return
     derived = plain_of(replace(claim_of_run, issued=None))
     check_match(CLAIM_FILE, plain_of(claimed), RELEASING_RUN, derived)
-
-
-def _claim_in(release: Record) -> Claim | None:
-    """Return the claim in a release's record; None: it has none that can be read."""
-    try:
-        return read_claim(release.read(CLAIM_FILE, MAX_TEXT_BYTES))
-    except (Broken, ConfigError):
-        return None
 
 
 def _check_portable_claim(record: Record, portable: Portable, claimed: Claim) -> str:

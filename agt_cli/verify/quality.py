@@ -1,8 +1,8 @@
 """Compare tables/quality.csv, and the metrics on how good a model is, with what they follow from.
 
 A certification has the labels, predictions and stable distances of all queries, from which its
-table is computed again. Other commands record no single answers. The ends of the interval of a
-share follow from the table's own counts, for every command.
+table is computed again. Other commands record no single answers, so the cells of their tables are
+compared with each other (quality_rows.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,30 +13,25 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from agt import __version__
 from agt.models.doubts import CertifiedCounts
 from agt.models.model import Model
 from agt.store.reading import MAX_TEXT_BYTES, Broken
 from agt_cli.report.number_quality import NumberQuality, metrics_of_errors
-from agt_cli.report.quality import ModelQuality, Quality, metrics_of_rates, share_estimate
+from agt_cli.report.quality import ModelQuality, Quality, metrics_of_rates
 from agt_cli.report.quality_md import grid_end, share_ks
 from agt_cli.runs.queries import describe_queries
-from agt_cli.verify.comparison import check_match, mismatch
-from agt_cli.verify.folders import Record
+from agt_cli.verify.comparison import check_entries, mismatch
+from agt_cli.verify.folders import Record, model_of
 from agt_cli.verify.pages import (
     CERTIFICATES,
     CERTIFIED,
     certificate_columns,
     read_certificates,
 )
+from agt_cli.verify.quality_rows import FROM_ANSWERS, QUALITY, Rows, check_rows
 
-QUALITY = "tables/quality.csv"
 WRITE_QUALITY = ("train", "certify", "plan")
 """Commands that write the table, unless the queries of numbers have no labels."""
-SHARES_OF_ALL = ("majority", "accuracy_or_recall", "certified_k", "certified_and_right_k")
-"""Beginnings of columns that are shares of all records of their row."""
-
-Rows = list[dict[str, Any]]
 
 
 def check_quality(record: Record, trained: Record | None) -> str | None:
@@ -54,7 +49,7 @@ def check_quality(record: Record, trained: Record | None) -> str | None:
         Broken: the table is missing, or a number is not the one that follows.
         ValueError: a number is not possible.
     """
-    model = None if trained is None else trained.rebuilt_model
+    model = model_of(trained)
     quality = _recomputed_quality(record, model) if record.command == "certify" else None
     if not record.holds(QUALITY):
         if record.command not in WRITE_QUALITY or (quality is not None and not quality.rows):
@@ -78,32 +73,38 @@ def check_quality(record: Record, trained: Record | None) -> str | None:
     derived: dict[str, object] = {f"{prefix}{name}": value for name, value in metrics.items()}
     record.check_metrics(QUALITY, **derived, **{count: rows[0]["records"]})
     if not numbers:
-        _check_intervals_of_shares(rows)
+        _check_rows_of_classes(record, model, rows)
     if quality is None:
-        return f"metrics.json matches {QUALITY}"
+        return f"metrics.json matches {QUALITY}, whose rows fit together"
     _compare_with_certificates(record, rows, quality)
     return f"metrics.json matches {QUALITY}, and {QUALITY} matches {CERTIFICATES}"
 
 
-def _check_intervals_of_shares(rows: Rows) -> None:
-    """Raise Broken unless every share in rows of quality.csv has the interval of its counts."""
-    for number, row in enumerate(rows, start=1):
-        totals = {
-            name: float(row["records"])
-            for name in row
-            if name.startswith(SHARES_OF_ALL) and f"{name}_low" in row
-        }
-        if row.get("precision") and row.get("accuracy_or_recall"):
-            # both are shares that count the right answers of this class
-            right = row["accuracy_or_recall"] * row["records"]
-            totals["precision"] = float(round(right / row["precision"]))
-        for name, total in totals.items():
-            if row[name] is None:
-                continue
-            count = round(row[name] * total)
-            derived = share_estimate(count, total).as_columns(name)
-            recorded = {column: row[column] for column in derived}
-            check_match(f"line {number} of {QUALITY}", recorded, "its counts", derived)
+def _check_rows_of_classes(record: Record, model: Model | None, rows: Rows) -> None:
+    """Compare the rows of quality.csv of a model of classes with each other.
+
+    Args:
+        record: whose table it is.
+        model: whose answers these are; None: it could not be read.
+        rows: of the table.
+    """
+    has_distances = record.command == "certify"
+    if record.command == "train":
+        has_distances = model is not None and model.instant
+    elif record.command == "plan":
+        has_distances = record.config.get("counting") == "distance"
+    subgroups = None
+    if record.command == "train":
+        subgroups = record.config["dataset"].get("subgroups")
+    check_rows(rows, model, has_distances=has_distances, subgroup_columns=subgroups)
+    compared = [
+        name
+        for name in rows[0]
+        if not FROM_ANSWERS.fullmatch(name) or all(row[name] is None for row in rows)
+    ]
+    if model is None:
+        compared.remove("class")
+    record.note_compared(QUALITY, compared)
 
 
 def _recomputed_quality(record: Record, model: Model | None) -> ModelQuality | None:
@@ -123,26 +124,16 @@ def _recomputed_quality(record: Record, model: Model | None) -> ModelQuality | N
     columns = certificate_columns(record)
     rows = read_certificates(record, [*names, *(columns & {"stable_distance", "score"})], names)
     if "stable_distance" not in columns:
-        return _quality_of_numbers(record, rows)
+        labels = rows["label"].to_numpy()
+        numbers = rows["prediction"].to_numpy()
+        described = _describe_queries(record)
+        if np.isnan(labels).all():
+            return NumberQuality(described, None, numbers, {})
+        median = np.full(len(labels), float(np.median(labels)))
+        return NumberQuality(described, labels, numbers, {"median": median})
     if model is None or "answer" in columns:
         return None
     return _quality_of_classes(record, model, rows)
-
-
-def _quality_of_numbers(record: Record, rows: pd.DataFrame) -> NumberQuality:
-    """Return how good answers that are numbers are.
-
-    Args:
-        record: of the certification.
-        rows: the labels and predictions of certificates.parquet.
-    """
-    labels = rows["label"].to_numpy()
-    prediction = rows["prediction"].to_numpy()
-    described = _describe_queries(record)
-    if np.isnan(labels).all():
-        return NumberQuality(described, None, prediction, {})
-    median = np.full(len(labels), float(np.median(labels)))
-    return NumberQuality(described, labels, prediction, {"median": median})
 
 
 def _quality_of_classes(record: Record, model: Model, rows: pd.DataFrame) -> Quality:
@@ -214,11 +205,11 @@ def _compare_with_certificates(record: Record, rows: Rows, quality: ModelQuality
     if len(recorded) != len(derived):
         raise mismatch(QUALITY, CERTIFICATES, f"it has {len(recorded)} rows, not {len(derived)}")
     for number, (row, expected) in enumerate(zip(recorded, derived, strict=True), start=1):
-        compared = {name: row.get(name) for name in expected}
-        check_match(f"line {number} of {QUALITY}", compared, CERTIFICATES, expected)
-    # sentences of another version may have other words
-    if complete and record.environment.get("agt") == __version__:
-        record.check_sentence(CERTIFICATES, "verdict", quality.verdict or None)
+        check_entries(f"line {number} of {QUALITY}", row, CERTIFICATES, expected)
+    if recorded == rows:  # there are no subgroups
+        record.note_compared(QUALITY, derived[0])
+    if complete:
+        record.check_verdict(CERTIFICATES, quality.verdict or None)
 
 
 def _without(rows: Sequence[Mapping[str, Any]], prefix: str) -> Rows:

@@ -42,7 +42,7 @@ from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.comparison import check_match, rendered_alike
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import Record, check_version
+from agt_cli.verify.folders import Record, check_version, model_of
 from agt_cli.verify.pages import CLAIM_FILE, is_line_by_line
 
 DATASET_FILE = "dataset.yaml"
@@ -91,13 +91,13 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
         nothing is proved and the training run is not there.
     """
     findings = record.findings
+    model = model_of(trained)
     if not record.spent:
-        return _check_free(record, None if trained is None else trained.rebuilt_model)
+        return _check_free(record, model)
     simulated = _check_simulated(record, record.config.get("seed"))
     claimed = None
     with findings.recording_errors(CLAIM_FILE):
         claimed = _read_claim(record, simulated)
-    model = None if trained is None else trained.rebuilt_model
     if model is None:
         findings.unchecked(
             "claim",
@@ -209,9 +209,9 @@ def _check_total(requested: TotalConfig, derived: Claim, released_count: int) ->
     if derived.output is Output.NUMBER and isinstance(guarantee, PureDP):
         spent_eps = guarantee.eps
     if spent_eps > requested.eps:
-        allowed = requested.eps
         raise Broken(
-            f"the release is {spent}, so it spent more budget than total.eps={allowed:g} allows"
+            f"the release is {spent}, so it spent more budget than total.eps={requested.eps:g} "
+            "allows"
         )
 
 
@@ -311,7 +311,7 @@ def _compare_spent(record: Record, claim: Claim) -> None:
     Raises:
         Broken: spent.json has other values.
     """
-    derived: dict[str, object] = {
+    derived = {
         "what": claim.output.value,
         "mechanism": claim.mechanism,
         "simulated": claim.simulated,
@@ -358,11 +358,10 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
         "ledger": [ledger.get("population"), ledger.get("entry")] if ledger else None,
     }
     check_match(CLAIM_FILE, in_claim, "spent.json and the settings", in_files)
-    started = str(record.status.get("started"))
-    ended = str(record.status.get("ended"))
-    if not started[:10] <= str(claimed.issued) <= ended[:10]:
+    began, ended = record.times
+    if not began[:10] <= str(claimed.issued) <= ended[:10]:
         raise Broken(
-            f"{CLAIM_FILE} was issued on {claimed.issued}, but the release was made from {started} "
+            f"{CLAIM_FILE} was issued on {claimed.issued}, but the release was made from {began} "
             f"to {ended}"
         )
     record.findings.ok(
@@ -515,8 +514,9 @@ def check_measured(record: Record) -> tuple[str, ...]:
     simulated = _check_simulated(record, None)
     with record.findings.recording_errors("claim"):
         mechanism = measurement_from_config(record.config)
-        parameters = mechanism.guarantee.parameters
-        record.check_metrics("config.yaml", simulated=int(simulated), **parameters)
+        record.check_metrics(
+            "config.yaml", simulated=int(simulated), **mechanism.guarantee.parameters
+        )
         if record.relation is None:
             raise Broken(
                 "the claim could not be recomputed, because config.yaml does not name a relation "

@@ -1,7 +1,7 @@
 """Check a folder or a ledger, and everything that it was made from, as far as that is found."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from agt_cli.verify.erasure import (
     read_account_of,
 )
 from agt_cli.verify.folders import OnFile, Record
-from agt_cli.verify.items import VerifiedItem
+from agt_cli.verify.items import Facts, VerifiedItem
 from agt_cli.verify.labels import check_labels
 from agt_cli.verify.ledgers import NotedHead, check_whole_ledger, ledgers_of
 from agt_cli.verify.metrics import check_repeated_numbers
@@ -44,6 +44,7 @@ from agt_cli.verify.pages import (
 from agt_cli.verify.portable import RunsBehind, check_portable
 from agt_cli.verify.quality import check_quality
 from agt_cli.verify.release import check_measured, check_release
+from agt_cli.verify.tables import check_tables
 from agt_cli.verify.weights import check_weights
 
 ERASURE = "unlearn"
@@ -79,8 +80,6 @@ ITEM_NAMES = {
     RELEASE: "released weights",
     "agt.save": "saved model",
 }
-# (command whose records are checked, or empty for all; the check's name; the check). The order is
-# that of the findings. A check returns a sentence that says what holds, or None (``Record.look``).
 
 
 class RecordCheck(NamedTuple):
@@ -89,16 +88,12 @@ class RecordCheck(NamedTuple):
     Attributes:
         command: whose records are checked; None: those of every command.
         name: the name of what is checked, in findings.
-        check: carries it out.
+        check: carries it out (``Record.run_check``).
     """
 
     command: str | None
     name: str
     check: Callable[..., str | None]
-
-    def applies_to(self, record: Record) -> bool:
-        """Return whether a record is checked."""
-        return self.command in (None, record.command)
 
 
 OWN_CHECKS = (
@@ -111,7 +106,7 @@ OWN_CHECKS = (
     RecordCheck("train", "request log", check_requests),
     RecordCheck("train", "shards", check_shards),
 )
-"""Checks of a record alone."""
+"""Checks of a record alone, in the order of their findings."""
 CHECKS_WITH_TRAINING = (
     RecordCheck(None, "conditions", check_descent),
     RecordCheck(None, "data digest", check_data),
@@ -120,8 +115,18 @@ CHECKS_WITH_TRAINING = (
     RecordCheck("predict", "labels", check_labels),
     RecordCheck("predict", "noise", check_weights),
     RecordCheck("certify", "certificates", check_certified),
+    RecordCheck(None, "tables", check_tables),
 )
 """Checks of a record, given the training run that it was made from; None: it was not found."""
+
+
+def _run_checks(checks: Sequence[RecordCheck], record: Record, *given: Record | None) -> None:
+    """Run the checks of a record's command, each with the record and ``given``, in their order."""
+    for check in checks:
+        if check.command in (None, record.command):
+            record.run_check(check.name, check.check, *given)
+
+
 OWN_CLAIMS = {"measure": check_measured, "audit": check_audit}
 """By command: checks a record that is made from no training run, and returns its claims."""
 
@@ -223,13 +228,14 @@ class Verification:
         record = Record.bind(folder, digest, findings, self.progress)
         if record is None:
             return VerifiedFolder(VerifiedItem(f"folder {folder}", findings.checks))
+        training = None
         if record.command == RELEASE:
             owner = self._owner(record)
             below = () if owner is None else (owner.item,)
             runs = RunsBehind() if owner is None else RunsBehind(owner.record, owner.training)
             item = self._release(record, below, runs)
-            return VerifiedFolder(item, record if digest in (None, record.digest) else None)
-        item, training = self._run(record)
+        else:
+            item, training = self._run(record)
         return VerifiedFolder(item, record if digest in (None, record.digest) else None, training)
 
     def _release(
@@ -243,7 +249,7 @@ class Verification:
             runs: the runs that it was made from, as far as they were found.
         """
         portable = check_portable(record, runs)
-        facts: tuple[tuple[str, str], ...] = ()
+        facts: Facts = ()
         claims: tuple[str, ...] = ()
         if portable is not None:
             classes = ", ".join(portable.classes) or portable.answers
@@ -269,6 +275,7 @@ class Verification:
             is_erasure = record.command == ERASURE
             contents = self._erasure(record) if is_erasure else self._ordinary_run(record)
             record.note_uncompared_metrics()
+            record.note_uncompared_columns()
         name = f"{ITEM_NAMES.get(record.command, f'{record.command} run')} {record.folder}"
         limits = ACCOUNT_LIMITS if record.command == ERASURE else ()
         item = VerifiedItem(
@@ -295,12 +302,8 @@ class Verification:
             below = (*below, source.item)
             if not trained and source.record and recorded.digest in (None, source.record.digest):
                 trained = source.record
-        for own in OWN_CHECKS:
-            if own.applies_to(record):
-                record.run_check(own.name, own.check)
-        for comparison in CHECKS_WITH_TRAINING:
-            if comparison.applies_to(record):
-                record.run_check(comparison.name, comparison.check, trained)
+        _run_checks(OWN_CHECKS, record)
+        _run_checks(CHECKS_WITH_TRAINING, record, trained)
         claims = claims_of(record, trained)
         published = self._published(record, trained)
         ledgers = ledgers_of(record, trained, self.ledger, self.head)

@@ -11,7 +11,7 @@ from agt.numeric import step_of
 from agt.store.reading import Broken
 from agt_cli.report.markdown import Findings
 from agt_cli.verify.comparison import check_match
-from agt_cli.verify.folders import Record
+from agt_cli.verify.folders import Record, model_of
 from agt_cli.verify.release import requested_mechanism
 
 WEIGHTS_FILE = "released_weights.json"
@@ -37,7 +37,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
         return None
     noise = record.json(WEIGHTS_FILE)
     check_lattice(read_released_weight(record), noise, record.findings)
-    model = None if trained is None else trained.rebuilt_model
+    model = model_of(trained)
     head = None if model is None else model.release_head
     if head is None:
         return None

@@ -181,4 +181,3 @@ def test_memorisation_is_reported(agt: Agt) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == 50
     assert all(row["id"].endswith("x") for row in rows)
-    assert (audited() / "tables/distribution.csv").exists()

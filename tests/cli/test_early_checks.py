@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from museum import FinishedRuns
-from records import reseal
 
 from agt.certificates.settings import CERTIFICATES
 from agt.errors import ConfigError, DataMissing
@@ -22,7 +20,6 @@ from agt.mechanisms.weights_mechanism import weights_mechanisms
 from agt.models.closed_form import ClosedFormKind
 from agt.models.kinds import KINDS
 from agt.settings import PublicRows
-from agt.store.manifest import MANIFEST_FILE
 from agt.targets import OWN_SETTINGS
 from agt_cli.checks import CHECKS
 from agt_cli.cli import main
@@ -42,6 +39,16 @@ A_TABLE = (
     "+dataset.numeric={x:[0,1]}",
 )
 MISTAKES = (
+    ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=z", "+dataset.numeric.x=[0,1]"],
+    ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "+dataset.numeric.z=[0,1]"],
+    ["train", *A_TABLE, "dataset.unit=z"],
+    ["train", "dataset=embeddings", "dataset.path=t.csv", "dataset.label=y", "dataset.x=z"],
+    ["start", "t.csv", "label=z"],
+    ["start", "t.csv", "label=y", "id=none", "drop=z"],
+    ["start", "t.csv", "drop=[x,y]"],
+    ["start", "header_only.csv"],
+    ["data", "inspect", "t.csv", "label=y", "id=z"],
+    ["data", "inspect", "t.csv", "drop=[x]", "label=y"],
     ["train", "training.lr=-1"],
     ["train", "model.hidden=[0]"],
     ["train", "model=mlp", "training=recipe"],
@@ -62,14 +69,6 @@ MISTAKES = (
     ["train", "-m", "resume="],
     ["train", "-m", "resume=r,r"],
     ["tune", "dataset=digits", "tune.public=test", "model.hidden=[16]", "tune.name=new"],
-    ["start", "header_only.csv"],
-    ["start", "t.csv", "drop=[x,y]"],
-    ["data", "inspect", "t.csv", "drop=[x]", "label=y"],
-    ["certify", "run=of_table", "inputs=no_row.csv"],
-    ["predict", "run=three", "mechanism=gaussian_margin", "mechanism.mu=1"],
-    ["predict", "run=unmet", "mechanism=objective_perturbation", "total.eps=1", "total.delta=0.1"],
-    ["predict", "run=prices", "mechanism=certified_quantile", "mechanism.eps=1"],
-    ["predict", "run=prices", "mechanism=release_weights", "mechanism.mu=1"],
     ["tune", "tune.folds=1"],
     ["measure", "total.eps=-1"],
     ["measure", "total.eps=1"],
@@ -101,19 +100,10 @@ MISTAKES = (
     ["certify", "run=c"],
     ["predict", "run=r"],
     ["predict", "run=r", "mechanism=noisy_statistics", "total.eps=1"],
-    ["predict", "run=r", "mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"],
-    ["predict", "run=r", "mechanism=noisy_argmax", "mechanism.eps=1"],
     ["predict", "run=r", "mechanism.eps=1", "ledger=nobody"],
     ["predict", "release=r", "inputs=t.csv"],
     ["unlearn", "run=r"],
-    ["certify", "run=of_table", "inputs=semicolons.csv"],
-    ["certify", "run=of_table", "inputs=short.csv"],
-    ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=z", "+dataset.numeric.x=[0,1]"],
-    ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "+dataset.numeric.z=[0,1]"],
     ["train", "dataset=table", "+dataset.numeric={x:[0,30.000]}"],
-    ["start", "t.csv", "label=z"],
-    ["start", "t.csv", "label=y", "id=none", "drop=z"],
-    ["data", "inspect", "t.csv", "label=y", "id=z"],
     ["verify", "t.csv"],
     ["verify", "latest"],
     ["ledger", "show", "nobody"],
@@ -136,43 +126,47 @@ MISTAKES = (
     ["train", "model._target_=net.make"],
     ["train", "model=custom", "model._target_=net.make", "+model.width=3"],
     ["train", "trust=net.make"],
-    ["train", *A_TABLE, "dataset.unit=z"],
-    ["train", "dataset=embeddings", "dataset.path=t.csv", "dataset.label=y", "dataset.x=z"],
-    ["predict", "run=unmet", "mechanism=randomized_response", "mechanism.eps=1"],
-    ["predict", "run=unmet", "mechanism=release_weights", "mechanism.mu=1"],
-    ["predict", "run=unmet", "mechanism=noisy_statistics", "mechanism.mu=1", "unproved=allow"],
-    ["predict", "run=unmet", "mechanism.eps=1", "reserve=5"],
-    ["audit", "prediction", "run=unmet"],
+    ["predict", "run=of_digits", "mechanism=noisy_statistics", "mechanism.mu=1", "unproved=allow"],
+    ["predict", "run=of_digits", "mechanism.eps=1", "reserve=5"],
+    ["audit", "prediction", "run=of_digits"],
     ["audit", "weights", "mechanism=release_weights"],
-    ["predict", "run=unmet", "mechanism=laplace_mean", "mechanism.eps=1"],
-    ["plan", "run=unmet", "mechanisms=[noisy_argmax]"],
-    ["certify", "run=unmet", "tolerance=1"],
-    ["certify", "run=unmet", "inputs=short.csv"],
-    ["certify", "run=unmet", "inputs=[t.csv]"],
+    ["certify", "run=of_digits", "inputs=[t.csv]"],
     ["verify", "r", "head=abc"],
     ["verify", "people.ledger", "digest=" + "0" * 64],
-    ["predict", "run=unmet", "mechanism=certified_quantile", "total.eps=1", "mechanism.fraction=2"],
-    ["predict", "run=unmet", "mechanism=gaussian_margin", "mechanism.mu=1", "mechanism.classes=3"],
-    ["predict", "run=unmet", "mechanism=noisy_statistics", "mechanism.mu=1", "mechanism.width=1"],
+    [
+        "predict",
+        "run=of_digits",
+        "mechanism=certified_quantile",
+        "total.eps=1",
+        "mechanism.fraction=2",
+    ],
+    [
+        "predict",
+        "run=of_digits",
+        "mechanism=gaussian_margin",
+        "mechanism.mu=1",
+        "mechanism.classes=3",
+    ],
+    [
+        "predict",
+        "run=of_digits",
+        "mechanism=noisy_statistics",
+        "mechanism.mu=1",
+        "mechanism.width=1",
+    ],
     ["audit", "mechanism", "mechanism=randomized_response", "mechanism.eps=1", "audit.trials=0"],
     ["audit", "weights", "mechanism=randomized_response", "mechanism.eps=1"],
-    ["audit", "replay", "run=unmet"],
-    ["audit", "dpsgd", "run=unmet"],
-    ["unlearn", "run=unmet", "ids=t.csv", "method=newton"],
-    ["unlearn", "run=unmet", "ids=t.xlsx"],
+    ["audit", "replay", "run=of_digits"],
+    ["audit", "dpsgd", "run=of_digits"],
+    ["unlearn", "run=of_digits", "ids=t.xlsx"],
     ["verify", "."],
-    ["verify", "unmet", "ledger=nobody"],
+    ["verify", "of_digits", "ledger=nobody"],
     ["start", "t.csv", "answers=."],
     ["train", "--config-name", "other"],
     ["train", "training.batch.n_max=1"],
     ["train", "model=linear", "certificate=votes", "relation=perturb", "relation.radius=0.1"],
     ["train", "dataset=blobs", *LINEAR[1:]],
 )
-UNMET_CONDITION = {
-    "letter": "e",
-    "name": "public preprocessing and choices",
-    "facts": [{"standing": "not held", "code": "settings_chosen_on_results", "values": {}}],
-}
 MISSING_FILES = (
     ["certify", "run=r", "inputs=queries.csv"],
     ["unlearn", "run=r", "ids=requests.txt"],
@@ -181,23 +175,6 @@ MISSING_FILES = (
     ["train", "dataset=mnist", "data_dir=empty"],
     ["train", "dataset=embeddings", "dataset.path=vectors.npz"],
 )
-
-
-def write_unmet_run(folder: Path) -> None:
-    """Write what agt predict first reads of a training run that recorded a condition as not met."""
-    folder.mkdir()
-    status = {"state": "done", "command": "train"}
-    (folder / "status.json").write_text(json.dumps(status))
-    of_digits = {
-        "dataset": {"_target_": "agt.data.images.Digits"},
-        "certificate": {"name": "stability"},
-        "ensemble": {"members": 1},
-        "relation": {"name": "add_remove"},
-    }
-    (folder / "config.yaml").write_text(json.dumps(of_digits))
-    (folder / "conditions.json").write_text(json.dumps([UNMET_CONDITION]))
-    (folder / MANIFEST_FILE).write_text(json.dumps({"command": "train"}))
-    reseal(folder)
 
 
 def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
@@ -221,19 +198,11 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     table = {"path": "t.csv", "label": "y", "numeric": {"x": [0, 1]}, "categorical": {"c": ["a"]}}
     table["_target_"] = "agt.data.table.Table"
     (of_table / "config.yaml").write_text(json.dumps({**settings, "dataset": table}))
-    write_unmet_run(tmp_path / "unmet")
-    three = tmp_path / "three"
-    three.mkdir()
-    (three / "status.json").write_text(json.dumps(status))
-    (three / "config.yaml").write_text(json.dumps(settings))
-    (three / "source.json").write_text(json.dumps({"names": ["a", "b", "c"]}))
-    prices = tmp_path / "prices"
-    prices.mkdir()
-    (prices / "status.json").write_text(json.dumps(status))
-    numbers = {"_target_": "agt.data.table.Table", "range": [0, 50]}
-    (prices / "config.yaml").write_text(json.dumps({**settings, "dataset": numbers}))
-    (tmp_path / "header_only.csv").write_text("x,y\n")
-    (tmp_path / "no_row.csv").write_text("x,c\n")
+    of_digits = tmp_path / "of_digits"
+    of_digits.mkdir()
+    (of_digits / "status.json").write_text(json.dumps(status))
+    digits = {"_target_": "agt.data.images.Digits"}
+    (of_digits / "config.yaml").write_text(json.dumps({**settings, "dataset": digits}))
     (tmp_path / "empty").mkdir()
     (tmp_path / "people.ledger").write_bytes(b"")
     tuned = tmp_path / "conf" / "experiment"
@@ -241,9 +210,8 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     (tuned / "digits_tuned.yaml").write_text("# @package _global_\n")
     (tmp_path / "net.py").write_text("import torch\n\n\ndef make(): ...\n")
     (tmp_path / "t.csv").write_text("x,y\n1,a\n")
+    (tmp_path / "header_only.csv").write_text("x,y\n")
     (tmp_path / "t.xlsx").write_bytes(b"PK\3\4\0\0")
-    (tmp_path / "semicolons.csv").write_text("x;c\n1;a\n")
-    (tmp_path / "short.csv").write_text("d,b\n1,a\n")
     lines = (*MISTAKES, *MISSING_FILES)
     code = f"""
 import json, sys
@@ -274,20 +242,22 @@ print(json.dumps([main({line!r}), sorted({modules!r} & {{*sys.modules}})]))
     return exit_code, found
 
 
-def test_a_recorded_condition_is_named_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
-    write_unmet_run(tmp_path / "unmet")
-    line = ["predict", "run=unmet", "mechanism=randomized_response", "mechanism.eps=1"]
-    code = f"""
-import sys
-from agt_cli.cli import main
-main({line!r})
-print(sorted({{*{HEAVY!r}}} & {{*sys.modules}}))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-    assert f"condition {UNMET_CONDITION['letter']} " in done.stderr
+@pytest.mark.parametrize(
+    "text",
+    [
+        "report,of,May\nx,y\n1,a\n",  # a line above the header
+        '"x\ny",z\n1,a\n',  # a name on two lines
+        "x,x\n1,a\n",
+        "39,State-gov\n40,Private\n",
+        "x;y,z\n1;2,3\n",
+    ],
+)
+def test_a_first_line_that_is_no_clear_header_is_left_to_who_reads_the_table(
+    text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    check_named_columns(path, [("label", "income")], None)
 
 
 def test_layers_of_an_own_network_are_judged_before_the_table_is_read(tmp_path: Path) -> None:
@@ -321,33 +291,6 @@ def test_missing_queries_of_a_dataset_without_a_folder_load_nothing_heavy(tmp_pa
     (run / "config.yaml").write_text(json.dumps(settings))
     answer = loaded(["certify", "run=r", "inputs=queries.csv"], tmp_path, {*HEAVY})
     assert answer == (DataMissing.exit_code, [])
-
-
-@pytest.mark.parametrize("command", ["certify", "plan", "predict"])
-def test_a_digest_of_another_run_is_refused_before_anything_heavy_is_loaded(
-    command: str, finished_runs: FinishedRuns, tmp_path: Path
-) -> None:
-    run = finished_runs["train/tiny"].absolute()
-    words = [command, f"run={run}", f"digest=sha256:{'0' * 64}"]
-    assert loaded(words, tmp_path, {*HEAVY}) == (ConfigError.exit_code, [])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "report,of,May\nx,y\n1,a\n",  # a line above the header
-        '"x\ny",z\n1,a\n',  # a name on two lines
-        "x,x\n1,a\n",
-        "39,State-gov\n40,Private\n",
-        "x;y,z\n1;2,3\n",
-    ],
-)
-def test_a_first_line_that_is_no_clear_header_is_left_to_who_reads_the_table(
-    text: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    check_named_columns(path, [("label", "income")], None)
 
 
 @pytest.mark.parametrize("name", CHECKS.values())

@@ -213,7 +213,7 @@ def test_a_training_whose_network_is_refused_is_no_trace(
     training = ("training=generic", "training.epochs=1", "training.lr=1", "kgrid.max=2")
     clip = "training.clip_elementwise=0.1"
     agt("train", *model, *training, clip).ended(2, "cannot be trained on records of shape (6,)")
-    assert list((tmp_path / "outputs").rglob("status.json"))
+    assert not list((tmp_path / "outputs").rglob("status.json"))
     assert other_runs(TraceTargets(()), tmp_path, Path("run")).found == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agt_cli.report.found import newest_run, runs_of_command
 
-from .conftest import TINY, Agt
+from .conftest import Agt
 
 
 def kept(
@@ -73,12 +73,12 @@ def test_where_none_is_finished_the_newest_is_named_with_its_reason(agt: Agt, ho
 def test_latest_is_recorded_as_the_folder_it_was(agt: Agt, trained: Path) -> None:
     copy = trained.with_name("2025-01-01_00-00-00-000000")
     shutil.copytree(trained, copy)  # the same record: the time in its name is older
-    agt("train", *TINY, "training.batch.normalizer=2", "training.batch.n_max=3").ended(2)
+    kept("outputs/train/broken", state="failed", started="2999-01-01T12:00:00+00:00")
     said = agt("certify", "run=latest", "map_resolution=0", "--json").ended(0)
     first = said.err.splitlines()[0]
     assert first.startswith(f"run=latest is {trained} ("), "a second training may be meant"
     assert "linear" in first
-    assert "outputs/train/" in said.err.splitlines()[1], "newer runs that are not finished"
+    assert "outputs/train/broken" in said.err.splitlines()[1], "newer runs that are not finished"
     assert said.json["trained_run"] == str(trained)
     config = (Path(said.json["run"]) / "config.yaml").read_text()
     assert f"run: {trained}\n" in config

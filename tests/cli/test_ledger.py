@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,18 @@ def test_a_new_ledger_without_a_delta_says_what_it_cannot_pay_for(
     # What the line proposes works.
     again = agt("ledger", "init", "people2", f"run={trained}", *BUDGET).ended(0)
     assert "no weights" not in again.err
+
+
+def test_a_new_ledger_says_whom_it_protects_and_how_a_table_with_other_ids_is_admitted(
+    agt: Agt, trained: Path
+) -> None:
+    made = agt("ledger", "init", "people", f"run={trained}", *BUDGET, "unit='one customer'")
+    (line,) = [line for line in made.ended(0).out.splitlines() if "the ledger protects" in line]
+    assert "one customer" in line
+    agt("train", "dataset=digits", "model=linear", "training.epochs=1", "-q").ended(0)
+    typed = line[line.index("agt ledger admit") :].replace("FOLDER", "latest")
+    agt(*shlex.split(typed)[1:]).ended(0)
+    assert len(agt("ledger", "show", "people", "--json").ended(0).json["tables"]) == 2
 
 
 def test_what_is_wrong_ends_with_3(agt: Agt, trained: Path, tmp_path: Path) -> None:

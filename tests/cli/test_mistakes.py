@@ -14,6 +14,7 @@ from agt.errors import ConfigError
 from agt.kernels import select, selftest
 from agt_cli.checks import check_named_ledger
 from agt_cli.errors import explain
+from agt_cli.report.finished import CHECKPOINTS
 from agt_cli.runs import prepare
 from agt_cli.runs.inspect_settings import InspectSettings
 
@@ -67,6 +68,31 @@ def test_interrupt(agt: Agt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert (said.code, said.json["error"]) == (130, "interrupted")
     status = json.loads(next(tmp_path.glob("outputs/train/*/status.json")).read_text())
     assert (status["state"], status["error"], status["exit_code"]) == ("failed", "interrupted", 130)
+
+
+@pytest.mark.parametrize("folder_exists", [False, True])
+def test_a_mistake_that_the_data_show_leaves_no_folder(
+    agt: Agt, tmp_path: Path, folder_exists: bool
+) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,a\n2,b\n")
+    if folder_exists:
+        Path("run").mkdir()
+    table = ("dataset=table", "dataset.path=t.csv", "dataset.label=z", "+dataset.numeric.x=[0,2]")
+    agt("train", *table, "model=linear", "hydra.run.dir=run").ended(2, "t.csv", "'z'")
+    assert Path("run").exists() == folder_exists
+    assert [*Path().rglob("run/*")] == []
+
+
+def test_a_mistake_after_the_first_checkpoint_leaves_a_failed_run(
+    agt: Agt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        Path("run", CHECKPOINTS).mkdir()
+        raise ConfigError("too late")
+
+    monkeypatch.setattr(prepare, "prepare", refused)
+    agt("train", *TINY, "hydra.run.dir=run").ended(2, "too late")
+    assert json.loads(Path("run", "status.json").read_text())["state"] == "failed"
 
 
 @pytest.mark.parametrize(

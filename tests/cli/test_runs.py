@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -193,3 +194,21 @@ def test_a_sweep_does_not_overwrite_a_table_of_the_users_own(agt: Agt) -> None:
     agt(*sweep).ended(2, str(own))
     assert own.read_text() == "a,b\n1,2\n"
     assert [path.name for path in own.parent.iterdir()] == ["sweep.csv"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "hidden"),
+    [((1, 3, 7, 40), (1, 3, 7, 40), 0), (range(1, 26), (1, 5, 10, 20, 25), 20)],
+    ids=["few", "many"],
+)
+def test_every_k_that_was_asked_is_printed_and_of_many_how_many_are_left_out(
+    agt: Agt, asked: Sequence[int], shown: Sequence[int], hidden: int
+) -> None:
+    ks = ",".join(map(str, asked))
+    settings = [word for word in TINY if not word.startswith("kgrid")]
+    agt("train", *settings, "kgrid=sparse", f"kgrid.values=[{ks}]").ended(0)
+    certified = agt("certify", "run=latest", "map_resolution=0").ended(0).out
+    rows = [line.split() for line in certified.splitlines()]
+    printed = [int(row[0]) for row in rows if len(row) == 5 and row[0].isdigit()]
+    assert printed == [*shown]
+    assert ("not shown here: 20 (all are in tables/certified.csv)" in certified) == bool(hidden)

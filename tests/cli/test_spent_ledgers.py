@@ -111,6 +111,25 @@ def test_the_next_command_of_a_certification_names_the_ledger(agt: Agt, run: Pat
     assert "ledger=people inputs=FILE" in report
 
 
+@pytest.mark.parametrize("command", ["certify", "plan"])
+def test_after_a_command_whose_ledger_is_spent_the_weights_that_it_paid_for_are_proposed(
+    agt: Agt, run: Path, command: str
+) -> None:
+    words = (command, f"run={run}", "--json")
+    plan = ("eps=[1.0]", "queries=[10]", "mechanisms=[randomized_response]")
+    if command == "plan":
+        words = (*words, *plan)
+    before = agt(*words).ended(0)
+    paid = pay(agt, run, 1.0)
+    after = agt(*words).ended(0)
+    shown = [Path(said.json["run"], "report.md").read_text() for said in (before, after)]
+    if command == "plan":
+        shown = [before.err, after.err]
+    assert "agt predict run=" in shown[0]
+    assert "agt predict run=" not in shown[1]
+    assert f"agt predict release={paid / 'release'} inputs=" in shown[1]
+
+
 def test_the_next_command_of_a_certification_without_a_ledger_names_none(
     agt: Agt, home: Path
 ) -> None:

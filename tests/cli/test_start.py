@@ -859,7 +859,7 @@ def test_at_a_terminal_few_questions_and_few_words(tmp_path: Path) -> None:
     first, wrong, after = re.sub(r"\x1b\[[\d;?]*\w", "", seen).partition("sometimes")
     words = len(first.split()) + len(after[after.index("ranges,classes (no): ") :].split())
     assert wrong
-    assert words <= WORDS
+    assert words <= WORDS, words
 
 
 def _start_at(terminal: int, folder: Path) -> NoReturn:

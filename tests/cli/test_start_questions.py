@@ -14,6 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from agt.errors import ConfigError
+from agt_cli.cli import main
 from agt_cli.commands import start
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.usual_learners import ReferenceScores
@@ -164,8 +165,8 @@ def test_columns_are_listed_in_lines_that_fit(tmp_path: Path) -> None:
     question = questions(inspect_table(tmp_path / "t.csv"))["label"]
     _, *listed, last = question.text.splitlines()
     assert max(map(len, listed)) <= LINE_LETTERS
-    assert len(listed) == MAX_COLUMNS + 1
-    assert "and 6 columns more" in listed[-1]
+    assert "and 6 columns more: column" in listed[MAX_COLUMNS]
+    assert listed[-1].endswith("churn"), "a column that is not described can still be chosen"
     assert (question.default, "'churn' is proposed, because" in last) == ("churn", True)
 
 
@@ -188,10 +189,11 @@ def test_no_label_is_proposed_without_a_reason(tmp_path: Path) -> None:
         ("user", [row * 7919 for row in range(60)], False),
         ("zper", [row // 3 * 7919 % 100_003 for row in range(600)], True),
         ("income", [row * 7919 % 1_009 * 10 for row in range(3000)], False),
+        ("debt", [row * 7919 % 1_009 if row % 6 == 0 else 0 for row in range(3000)], False),
     ],
     ids=[
         *("id", "camel case", "number", "few values", "of an account", "different"),
-        *("rows in groups", "rows in no groups"),
+        *("rows in groups", "rows in no groups", "mostly zero"),
     ],
 )
 def test_who_the_rows_belong_to_is_asked_without_a_default_where_people_repeat(
@@ -206,7 +208,7 @@ def test_who_the_rows_belong_to_is_asked_without_a_default_where_people_repeat(
     question = questions(inspection)["id"]
     assert (question.default == "") == asked
     assert (f"'{name}' (" in question.text) == asked
-    assert "each row another person" in question.text
+    assert "each row another person, whom no erasure request can name" in question.text
 
 
 def test_an_id_is_declared_permanent_only_in_so_many_words(agt: Agt, tmp_path: Path) -> None:
@@ -350,6 +352,45 @@ def test_a_range_in_a_file_of_answers_may_be_of_a_date(agt: Agt, tmp_path: Path)
     assert "later date" not in said.err
     assert dataset(tmp_path)["numeric"]["größe"] == [50, 250]
     assert str(dataset(tmp_path)["numeric"]["since"][1]) == "2040-12-31"
+
+
+@pytest.mark.parametrize("command", ["start", "data inspect"])
+def test_a_list_without_a_value_of_a_column_with_many_values_is_refused(
+    agt: Agt, tmp_path: Path, command: str
+) -> None:
+    """All of its values would be read as other."""
+    table = plain(tmp_path / "t.csv")
+    table["code"] = [f"c{row % 150}" for row in range(len(table))]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = ANSWERS if command == "start" else ("label=churn", "id=null")
+    said = agt(*command.split(), "t.csv", *words, "lists={code: [a, b]}", "-q")
+    said.ended(2, "lists={code: [a, b]} contains no value of this column")
+    assert not (tmp_path / "conf").exists()
+    agt(*command.split(), "t.csv", *words, "lists={code: [a, c7]}", "-q").ended(0)
+
+
+def test_a_question_that_a_file_answers_twice_is_refused_with_both_lines(
+    agt: Agt, tmp_path: Path
+) -> None:
+    plain(tmp_path / "t.csv")
+    (tmp_path / "a.yaml").write_text("label: churn\nid: none\nlabel: age\n")
+    said = agt("start", "t.csv", "answers=a.yaml", "-q").ended(2)
+    assert "line 1 (label: churn) and line 3 (label: age)" in said.err
+    assert not (tmp_path / "conf").exists()
+
+
+def test_a_table_that_is_named_with_and_without_a_key_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a person types it: a program's own command line may give a setting twice."""
+    monkeypatch.chdir(tmp_path)
+    plain(tmp_path / "t.csv")
+    plain(tmp_path / "u.csv")
+    monkeypatch.setattr("sys.argv", ["agt", "start", "t.csv", "file=u.csv", *ANSWERS, "-q"])
+    assert main() == 2
+    said = capsys.readouterr().err
+    assert "t.csv" in said
+    assert "file=u.csv" in said
 
 
 def test_with_one_range_declared_the_others_keep_a_claim_back(agt: Agt, tmp_path: Path) -> None:

@@ -34,6 +34,13 @@ def test_a_network_that_a_linear_classifier_beats_is_named_with_the_command_to_c
     assert "A plain linear classifier" not in better.err
 
 
+def test_a_network_is_named_although_its_few_test_records_alone_would_show_nothing(
+    agt: Agt,
+) -> None:
+    told = agt("train", "dataset=digits", "model=mlp", "kgrid.max=1")
+    told.ended(0, "A plain linear classifier labels 0.98", "of 357 records")
+
+
 @pytest.mark.parametrize(("quiet", "shown"), [(["-q"], False), ([], True)])
 def test_usual_learners_are_shown_unless_output_is_quiet(
     agt: Agt, tmp_path: Path, quiet: list[str], shown: bool

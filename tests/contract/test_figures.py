@@ -11,10 +11,8 @@ import pytest
 from agt_cli._experiments.curves import Curves, _styles, curves
 from agt_cli._experiments.figures import batches_by_depth, marks, named_points
 from legibility import faults
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from agt.certificates.box import Certificates
@@ -22,9 +20,10 @@ from agt.relations import RELATIONS
 from agt.settings import RelationConfig
 from agt_cli.report import figures
 from agt_cli.report.certification_md import COLUMN_TITLES, LabelCertification
-from agt_cli.report.covered_curves import CURVE_GID, show_covered_parts
 from agt_cli.report.figures import (
     COLOUR_MAP,
+    COVERED_EXTRA_WIDTH,
+    CURVE_GID,
     CURVE_STYLES,
     DARKEST_COLOUR,
     HISTOGRAM_BINS,
@@ -37,6 +36,7 @@ from agt_cli.report.figures import (
     _curve_names,
     panels_in_order,
     plane_map_ks,
+    widen_covered_curves,
 )
 from agt_cli.report.quality import format_rate
 from agt_cli.report.record import RunRecord
@@ -161,11 +161,10 @@ def test_axes_end_with_the_data_and_no_label_meets_another(
             for i in range(9) for e in (10, 1, 0.1) for v in x]  # fmt: skip
     chart = Curves("c", "x", "y", "queries that share a "
                                   "budget", "expected "
-                                                                 "accuracy", "data", panels="panel",
+                                                                 "accuracy", panels="panel",
                    order=("eps = 0.1", "eps = 1", "eps = 10"), level=0.95,
                    level_name="noise-free "
-                              "$1$", finding="takes more than one "
-                                                        "line " * 4)  # fmt: skip
+                              "$1$")  # fmt: skip
     with RunRecord(tmp_path / "run", "plan", {}) as record:
         curves(record, chart, pd.DataFrame(rows))
     figure = drawn[-1]
@@ -175,7 +174,7 @@ def test_axes_end_with_the_data_and_no_label_meets_another(
         assert one.spines["bottom"].get_bounds() == pytest.approx((0.02, 700))
         assert one.spines["left"].get_bounds() == pytest.approx((0.5, 1.0)), "ticks around it"
         assert all(0.02 <= tick <= 700.1 for tick in one.get_xticks())
-    assert chart.finding.strip() in figure.get_suptitle().replace("\n", " ")
+
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["noise-free $1$", *(f"mechanism {i}" for i in range(8, -1, -1))], (
         "the highest line first"
@@ -186,7 +185,7 @@ def test_axes_end_with_the_data_and_no_label_meets_another(
 def test_an_axis_of_names_ends_with_them(tmp_path: Path, drawn: list[Figure]) -> None:
     data = pd.DataFrame({"x": ["1 of 8", "2 of 8"], "y": (0.2, 0.4), "series": "one"})
     with RunRecord(tmp_path / "run", "plan", {}) as record:
-        curves(record, Curves("c", "x", "y", "batches", "accuracy", "data", log=False), data)
+        curves(record, Curves("c", "x", "y", "batches", "accuracy", log=False), data)
     (axes,) = (one for one in drawn[-1].axes if one.axison)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1 of 8", "2 of 8"]
 
@@ -499,37 +498,32 @@ def test_a_hidden_curve_few_ticks_and_marks_off_their_places_are_found() -> None
     assert not any("'above' is hidden" in fault for fault in found)
 
 
-def bands(axes: Axes) -> list[Line2D]:
-    return [line for line in axes.get_lines() if str(line.get_label()).startswith("_")]
-
-
 def test_curves_that_only_meet_are_drawn_as_they_are() -> None:
     axes = Figure().subplots()
     x = np.linspace(0, 1, 101)
-    for name, heights in {"falls": 1 - x, "rises": x, "bends": (1 - x) ** 1.1}.items():
-        axes.plot(x, heights, label=name, gid=CURVE_GID)
-    show_covered_parts([axes])
-    assert bands(axes) == []
+    heights = {"falls": 1 - x, "rises": x, "bends": (1 - x) ** 1.1}
+    curves = [axes.plot(x, y, label=name, gid=CURVE_GID)[0] for name, y in heights.items()]
+    widths = [curve.get_linewidth() for curve in curves]
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    widen_covered_curves([axes])
+    assert [curve.get_linewidth() for curve in curves] == widths
 
 
-@pytest.mark.parametrize("colour", [style["color"] for style in SERIES_STYLES])
-def test_a_band_is_light_in_grey_and_keeps_dashes_and_markers(colour: str) -> None:
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_curve_is_wider_for_each_that_runs_on_it_and_below_it(scale: str) -> None:
     axes = Figure().subplots()
-    x = np.arange(5.0)
-    style = {"label": "one", "gid": CURVE_GID, "marker": "v", "color": colour}
-    (below,) = axes.plot(x, x, linestyle="--", markevery=2, **style)
-    (above,) = axes.plot(x, np.minimum(x, 3), linestyle="-", **style)
-    show_covered_parts([axes])
-    (band,) = [line for line in bands(axes) if line.get_linestyle() == "--"]
-    (enlarged,) = [line for line in bands(axes) if line.get_marker() == "v"]
-    assert list(band.get_xdata()) == [0, 1, 2, 3], "as far as the other runs on it"
-    for filling in (band.get_color(), enlarged.get_markerfacecolor()):
-        assert np.dot(to_rgb(filling), [0.299, 0.587, 0.114]) >= 0.75
-    assert list(enlarged.get_xdata()) == [0, 2], "where the curve has markers"
-    assert enlarged.get_markeredgecolor() == colour
-    assert not enlarged.get_clip_on(), "whole at the axes' edge"
-    order = [below, band, enlarged, above]
-    assert sorted(order, key=lambda line: line.get_zorder()) == order
+    x = np.array([1.0, 10.0, 100.0, 1000.0])
+    heights = {"below": x, "between": x, "above": np.minimum(x, 100)}
+    curves = [axes.plot(x, y, label=name, gid=CURVE_GID)[0] for name, y in heights.items()]
+    axes.plot(x, x, label="to compare with")
+    width = curves[0].get_linewidth()
+    axes.set(xscale=scale, yscale=scale, xlim=(1, 1000), ylim=(1, 1000))
+    widen_covered_curves([axes])
+    runs_on_both = 0 if scale == "linear" else 1  # a tenth of the width, and two thirds
+    extra = [1 + runs_on_both, runs_on_both, 0]
+    widths = [width + COVERED_EXTRA_WIDTH * count for count in extra]
+    assert [curve.get_linewidth() for curve in curves] == pytest.approx(widths)
+    assert sorted(curves, key=lambda curve: curve.get_zorder()) == curves
 
 
 def test_curves_that_run_on_one_another_in_part_are_all_seen(
@@ -552,11 +546,9 @@ def test_curves_that_run_on_one_another_in_part_are_all_seen(
     with RunRecord(tmp_path / "run", "plan", {}) as record:
         chart = Curves("c", "x", "y", "x", "y", log=False, looks=plain)
         curves(record, chart, pd.DataFrame(rows))
-    wider = bands(drawn[-1].axes[0])
-    assert {line.get_label() for line in wider} == {"_below"}
     assert faults(drawn[-1]) == []
-    for line in wider:
-        line.remove()
+    lines = {line.get_label(): line for line in drawn[-1].axes[0].get_lines()}
+    lines["below"].set_linewidth(lines["rises"].get_linewidth())
     assert any("'below' is hidden" in fault for fault in faults(drawn[-1]))
 
 

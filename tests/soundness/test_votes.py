@@ -337,7 +337,7 @@ def test_votes_of_three_classes_are_released_with_noise_on_counts_that_covers_th
         assert labelling.mechanism.moves == RELATIONS[relation].members_changed_per_edit  # type: ignore[attr-defined]
         assert str(mechanism.guarantee) in labelling.claim.text
         assert f"for {relation} neighbours" in labelling.claim.text
-        expected = evidence.expected_accuracy(mechanism)
+        expected = evidence.expected(mechanism)
         wrong = labelling.labels(queries, SeededRandomness(0)) != evidence.labels
         assert abs(1 - wrong.mean() - expected) < 0.25
         assert 0.6 < expected < 1

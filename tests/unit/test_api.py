@@ -192,7 +192,7 @@ FROZEN = deepcopy(OWN)
 HOOKED[0].register_forward_hook(lambda layer, x, y: -y)
 FROZEN[0].weight.requires_grad = False
 NETWORKS = [
-    (Twisted(nn.Linear(3, 2)), "Twisted"),
+    (Twisted(nn.Linear(3, 2)), "neg() (line "),
     (HOOKED, "has hooks"),
     (FROZEN, "0.weight"),
     (
@@ -202,7 +202,7 @@ NETWORKS = [
     (nn.Sequential(nn.Linear(3, 5)), "loss=cross_entropy"),
     (nn.Sequential(nn.Linear(3, 1)), "nn.Linear(3, 2) as the last layer, or give loss=binary_cro"),
     (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "Leave out what follows the last nn.Linear"),
-    (nn.Linear(3, 2), "nn.Sequential(Linear(in_features=3, out_features=2"),
+    (nn.ReLU(), "The last layer must be nn.Linear, but it is nn.ReLU"),
     (nn.Sequential, "network=Sequential()"),
     (lambda: OWN, "network=make_net()"),
     ("my_net.make_net", "and not its name"),

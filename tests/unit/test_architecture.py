@@ -76,11 +76,10 @@ ROOMS = (
     ("agt_cli.unlearn.account",),
     ("agt_cli.report",),
     ("agt_cli.places",),
-    ("agt_cli.table_columns",),
     ("agt_cli.table_settings", "agt_cli.training_checks"),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
-        *("agt_cli.choices", "agt_cli.checks", "agt_cli.recorded_facts", "agt_cli.team"),
+        *("agt_cli.choices", "agt_cli.checks", "agt_cli.team"),
         "agt_cli.worker",
     ),
     ("agt_cli.start",),

@@ -207,7 +207,7 @@ def test_flags_of_a_closed_form_are_its_distances(small: Callable[[], None]) -> 
         )
         for rows in (slice(3), slice(3, 8))
     ]
-    found = ClosedFormCertificates.concatenate(parts, 8)
+    found = ClosedFormCertificates.concatenate(parts)
     expected = np.stack([share > k if k else same for k in ks])
     assert np.array_equal(np.asarray(found.certified), expected)
     assert np.array_equal(found.certified[:, 2:4], expected[:, 2:4])

@@ -120,8 +120,10 @@ def test_labels_outside_of_their_range_are_counted(
     assert all(doubt.code == "label_outside_range" for doubt in found)
 
 
-@pytest.mark.parametrize("form", ["{} Jan 2024", "{}-Mär-24", "May {}, 2024", "{}. Dezember 2024"])
-def test_dates_with_names_of_months_are_called_dates(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("form", ["{}-Mär-24", "{} janv. 2024", "{}. Dezember 2024"])
+def test_dates_with_names_of_months_in_other_languages_are_called_dates(
+    tmp_path: Path, form: str
+) -> None:
     days = [f'"{form.format(1 + row % 28)}"' for row in range(ROWS)]
     columns = {"day": days, "age": AGE, "y": LABEL}
     (doubt,) = doubts(tmp_path, columns, most_values=20)

@@ -15,7 +15,7 @@ import yaml
 
 import agt
 from agt.data.files import open_columns
-from agt.data.formats import CellFormat, DateFormat, NumberFormat, days, reads
+from agt.data.formats import MONTHS, CellFormat, DateFormat, NumberFormat, days, reads
 from agt.data.sent_records import columns_of
 from agt.data.table import Table
 from agt.errors import ConfigError, DataError
@@ -48,6 +48,11 @@ def is_read(form: CellFormat, cell: str) -> bool:
         ("%Y-%m-%dT%H:%M:%S.%f%z", "2024-12-31T06:00:00.5Z", "2024-12-31 06:00:00.500000"),
         ("%Y-%m-%d %H:%M:%S%z", "2024-12-31 06:00:00+02:00", "2024-12-31 04:00"),
         ("%Y-%m-%d %H:%M:%S%z", "2024-12-31 06:00:00-0530", "2024-12-31 11:30"),
+        ("%d %b %Y", "3 Mar 2012", "2012-03-03"),
+        ("%d%b%Y", "03MAR2012", "2012-03-03"),
+        ("%B %d, %Y", "march 3, 2012", "2012-03-03"),
+        ("%d. %B %y %H:%M", "31. December 24 6:05", "2024-12-31 06:05"),
+        ("%b-%Y", "Mar-2018", "2018-03-01"),
     ],
 )
 def test_a_date_is_read_by_its_format(form: str, cell: str, day: str) -> None:
@@ -59,6 +64,20 @@ def test_a_date_is_read_by_its_format(form: str, cell: str, day: str) -> None:
 )
 def test_a_cell_that_is_no_date_in_the_format_is_refused(cell: str) -> None:
     assert not is_read(DateFormat("%d.%m.%Y"), cell)
+
+
+@pytest.mark.parametrize("month", MONTHS)
+def test_each_english_month_is_read_by_its_name_and_abbreviation(month: str) -> None:
+    day = days(f"2023-{1 + MONTHS.index(month):02}-05")
+    assert read(DateFormat("%d %B %Y"), f"5 {month} 2023") == [day]
+    assert read(DateFormat("%d %b %Y"), f"5 {month[:3]} 2023") == [day]
+
+
+@pytest.mark.parametrize(
+    "cell", ["31 Feb 2020", "3 Mär 2012", "3 March 2012", "3 Sept 2012", "3 Ma 2012", "Mar 2012"]
+)
+def test_a_cell_without_a_month_in_the_declared_form_is_refused(cell: str) -> None:
+    assert not is_read(DateFormat("%d %b %Y"), cell)
 
 
 def test_a_time_without_its_declared_zone_is_refused() -> None:
@@ -105,6 +124,7 @@ def test_a_missing_cell_stays_missing(kind: pa.DataType) -> None:
     ("form", "cells"),
     [
         (DateFormat("%d.%m.%Y"), ["01.02.1990", "11.2.2012", None, "31.12.2024"]),
+        (DateFormat("%d %b %Y"), ["1 Feb 1990", "11 may 2012", None, "31 DEC 2024"]),
         (EURO, ["1.234,5 €", "7", None, "-3,25€"]),
     ],
 )
@@ -122,7 +142,9 @@ def test_a_cell_has_the_same_value_whatever_stands_beside_it(
         ("%d.%m", "formats.x"),
         ("%d.%m.%Y %y", "formats.x"),
         ("%d.%m.%Y %M", "formats.x"),
-        ("%d %b %Y", "formats.x"),
+        ("%d %b %m %Y", "formats.x"),
+        ("%b %H %Y", "formats.x"),
+        ("%m.%Y", "formats.x"),
         ("", "formats.x"),
         (3, "formats.x"),
         ({"decimal": ",", "thousands": ","}, "formats.x"),

@@ -5,6 +5,7 @@ records that exist must never change.
 """
 
 import datetime
+import gc
 from collections import Counter
 from hashlib import blake2b
 
@@ -114,6 +115,7 @@ ATTRIBUTES = {
 def block_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few rows, of which the last is shorter, and one block."""
     monkeypatch.setattr(ids, "ROWS", request.param)
+    monkeypatch.setattr(ids, "_LISTED_ROWS", request.param)
 
 
 @pytest.mark.usefixtures("block_rows")
@@ -128,6 +130,22 @@ def test_ids_in_blocks_are_those_of_single_rows(
             expected = default_ids_by_row(content, *attributes, numbered=numbered, exact=exact)
             assert made.dtype == expected.dtype
             assert made.tolist() == expected.tolist()
+
+
+def test_ids_of_many_rows_start_hardly_any_search_for_garbage() -> None:
+    rows = 20 * gc.get_threshold()[0]
+    starts: list[int] = []
+
+    def count(phase: str, details: dict[str, int]) -> None:
+        if phase == "start":
+            starts.append(details["generation"])
+
+    gc.callbacks.append(count)
+    try:
+        default_ids(np.zeros((rows, 2)), np.empty((rows, 0), dtype=object), np.zeros(rows))
+    finally:
+        gc.callbacks.remove(count)
+    assert len(starts) < 5
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,13 @@ def test_rare_values_are_left_to_other(tmp_path: Path) -> None:
         ),
         ({"age": list(range(20, 80)), "sex": [0, 1] * 30, "num": [0, 1, 2, 3, 4, 0] * 10}, "num"),
         ({"a": [1, 2] * 30, "b": [1, 2] * 30, "c": list(range(60))}, None),
-        ({"target": [0, 1] * 30, "label": [0, 1] * 30}, "label"),
+        # two names of labels, of which the last column is no better than the other
+        ({"target": [0, 1] * 30, "label": [0, 1] * 30}, None),
+        ({"default": [0, 1] * 30, "income": [*range(30)] * 2}, None),
+        ({"income": [*range(30)] * 2, "status": ["good", "bad"] * 30}, None),
+        ({"income": [*range(30)] * 2, "churn": [0, 1] * 30}, "churn"),
+        # only the place distinguishes columns of two values
+        ({"smokes": [0, 1] * 30, "age": list(range(60)), "left": [1, 0] * 30}, None),
         (
             {
                 "deposit_type": ["none", "some", "all"] * 20,
@@ -361,6 +367,7 @@ SCATTERED = [str(row * 7919 % 100_003) for row in range(ROWS)]
     ("name", "values", "possible"),
     [
         ("income", [f"${29_040 + row * 977:,}.47" for row in range(ROWS)], False),
+        ("account_balance", [f"{29_040 + row * 977}.47" for row in range(ROWS)], False),
         # asked about, and no more
         ("customer_income", [f"{1_234 + row * 977:,}" for row in range(ROWS)], True),
         ("wage", [f"{row * 7.25 + 123.4:.2f}EUR" for row in range(ROWS)], False),
@@ -842,6 +849,31 @@ def test_flags_and_decimals_of_a_parquet_file_are_what_training_reads(tmp_path: 
     assert np.unique(read.features).size == ROWS
 
 
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 9), pa.decimal256(60, 9)])
+def test_decimals_of_a_parquet_file_are_read_as_the_same_text_of_a_csv(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    """Arrow's own cast of these is off by a unit in the last place."""
+    rng = np.random.default_rng(0)
+    exact = [Decimal(int(n)).scaleb(-9) for n in rng.integers(0, 10**15, 200)]
+    cast = pa.array(exact, kind).cast(pa.float64()).to_pylist()
+    wage = [value for value, inexact in zip(exact, cast, strict=True) if inexact != float(value)]
+    wage = wage[:8] * (ROWS // 8)
+    y = (np.arange(len(wage)) % 2).tolist()
+    pq.write_table(pa.table({"wage": pa.array(wage, kind), "y": y}), tmp_path / "t.parquet")
+    # Floats of at most 15 digits are printed with these digits, without zeros at their end.
+    lines = [f"{float(value)},{label}" for value, label in zip(wage, y, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["wage,y", *lines]) + "\n")
+    paths = [tmp_path / "t.parquet", tmp_path / "t.csv"]
+    stored, written = (column(inspect_table(path, label="y"), "wage") for path in paths)
+    assert stored.low == min(map(float, wage))
+    assert (stored.low, stored.high, stored.values) == (written.low, written.high, written.values)
+    numbers = {"wage": (stored.low, stored.high)}
+    tables = [Table(path=path, label="y", classes=("0", "1"), numeric=numbers) for path in paths]
+    read = [table.load_queries(table.path).features for table in tables]
+    assert np.array_equal(*read)
+
+
 @pytest.mark.parametrize("name", ["nan.csv", "Inf.csv.gz", "true.tsv", "2024.csv", "-.csv"])
 def test_a_file_whose_name_says_something_to_hydra_gets_another(name: str) -> None:
     assert InspectSettings(file=Path(name), data_dir=Path()).dataset.startswith("table")
@@ -853,6 +885,10 @@ def test_a_file_whose_name_says_something_to_hydra_gets_another(name: str) -> No
         (["2012/01/01", "2013/12/31"], "date", "%Y/%m/%d"),
         (["01.02.1990", "31.12.2024"], "date", "%d.%m.%Y"),
         (["01.02.90", "31.12.24"], "date", "%d.%m.%y"),
+        (["3 Mar 2012", "14 Oct 2020"], "date", "%d %b %Y"),
+        (["3-MAY-12", "4-MAY-13"], "date", "%d-%b-%y"),
+        (["March 3, 2012", "October 14, 2020"], "date", "%B %d, %Y"),
+        (["Mar-2018", "Nov-2019"], "date", "%b-%Y"),
         (["12/31/2024", "01/02/2024"], "date", "%m/%d/%Y"),
         (["31.12.2024 06:00", "1.1.2024 23:59"], "date", "%d.%m.%Y %H:%M"),
         (["2024-12-31T06:00:00Z", "2024-12-31T06:00:01Z"], "date", "%Y-%m-%dT%H:%M:%S%z"),
@@ -912,6 +948,20 @@ def test_a_date_that_does_not_exist_is_named_with_its_row(tmp_path: Path) -> Non
     seen = column(look(tmp_path, columns), "x")
     assert not seen.numeric
     assert re.search(r"'31\.02\.2024'.*\b59\b.*\b60\b", seen.remark)
+
+
+@pytest.mark.parametrize("odd", ["3 März 2012", "31 Feb 2012", "3 March 2012", "soon"])
+def test_a_date_with_another_name_of_a_month_is_refused_with_its_file_and_row(
+    tmp_path: Path, odd: str
+) -> None:
+    columns = table(x=[*["3 Mar 2012", "14 Oct 2020"] * (ROWS // 2 - 1), odd, "1 Jan 2000"])
+    seen = column(look(tmp_path, columns), "x")
+    assert not seen.numeric
+    assert re.search(rf"'{odd}'.*\b59\b.*\b60\b", seen.remark)
+    form = {"formats": {"x": "%d %b %Y"}, "numeric": {"x": ("2000-01-01", "2030-01-01")}}
+    table_of_dates = Table(path=tmp_path / "t.csv", label="y", **form)
+    with pytest.raises(DataError, match=rf"t\.csv.*'{odd}'.*\b60\b"):
+        table_of_dates.load()
 
 
 @pytest.mark.parametrize("key", ["label", "id"])

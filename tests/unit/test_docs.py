@@ -100,7 +100,7 @@ def test_pages_that_docstrings_name_exist() -> None:
         for text in docstrings(path)
         for name in re.findall(r"\b[a-z-]+\.md\b", text)
     }
-    pages = {page.name for page in PAGES} | {"report.md", "overview.md"}  # what commands write
+    pages = {page.name for page in PAGES} | {"report.md"}  # what commands write
     assert {(str(path), name) for path, name in named if name not in pages} == set()
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import agt
 from agt.certificates.box import Certificates
@@ -17,8 +15,9 @@ from agt.models.doubts import SAMPLE_ROWS, CertifiedCounts
 from agt_cli.report.quality import Quality
 
 
-def settings(dtype: str = "float64", covers_every_k: bool = False) -> Any:
+def settings(dtype: str = "float64", covers_every_k: bool = False, unit_rows: int = 1) -> Any:
     return SimpleNamespace(
+        relation=SimpleNamespace(unit_rows=unit_rows),
         training=SimpleNamespace(dtype=dtype, clip=0.5),
         certificate=SimpleNamespace(covers_every_k=covers_every_k),
     )
@@ -48,11 +47,30 @@ def test_half_of_the_answers_at_distance_0_are_doubted(stable: list[bool], doubt
     assert (certainty([[True, True], stable]).distance_warning is not None) == doubted
 
 
+@pytest.mark.parametrize(("unit_rows", "unit"), [(1, "record changes"), (3, "person's records")])
+def test_what_a_stable_distance_counts_is_named(unit_rows: int, unit: str) -> None:
+    doubt = CertifiedCounts(4, 0, 1, settings(unit_rows=unit_rows)).distance_warning
+    assert f"even one {unit}" in str(doubt)
+
+
 def test_half_of_the_clip_level_is_named_as_users_of_a_network_type_it() -> None:
     doubt = certainty([[True, True], [True, False]]).distance_warning
     assert doubt is not None
     assert "training.clip_elementwise=0.25" in str(doubt)
     assert "(clip=0.25)" in doubt.text(FIT_ARGUMENTS)
+
+
+@pytest.mark.parametrize(("dtype", "is_remedy"), [("float32", True), ("float64", False)])
+def test_float64_is_the_first_remedy_of_a_float32_network_whose_grid_does_not_show_rounding(
+    dtype: str, is_remedy: bool
+) -> None:
+    certificates = Certificates((1, 5), "add_remove", np.zeros(3, np.int64), np.zeros((2, 3), bool))
+    counts = CertifiedCounts.from_certificates(certificates, settings(dtype))
+    assert counts.rounding_warning is None
+    assert counts.distance_warning is not None
+    text = str(counts.distance_warning)
+    assert ("training.dtype=float64" in text) == is_remedy
+    assert "model=linear" in text
 
 
 def test_what_is_not_certified_at_k_0_comes_first() -> None:
@@ -195,31 +213,3 @@ def test_a_cap_on_a_batch_that_was_given_is_named_itself() -> None:
     batch = {"normalizer": 60, "n_max": 100}
     with pytest.raises(agt.ConfigError, match=r'batch\["n_max"\]=100 allows fewer: raise n_max'):
         agt.fit(x, np.arange(200) % 2, batch=batch, **NETWORK)
-
-
-class Own(nn.Module):
-    """A network with its own forward(), as people bring it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(2, 4)
-        self.norm = nn.BatchNorm1d(4)
-        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.rest(self.norm(self.first(x)))
-        return result
-
-
-def test_a_network_with_its_own_forward_is_told_its_layers_and_which_have_no_rule() -> None:
-    with pytest.raises(agt.ConfigError) as refused:
-        agt.fit(np.zeros((4, 2)), np.arange(4) % 2, network=Own())  # type: ignore[arg-type]
-    text = str(refused.value)
-    assert "net = Own(), nn.Sequential(net.first, net.norm, *net.rest)" in text
-    assert "layer norm (BatchNorm1d). Leave this out" in text
-
-
-def test_a_network_without_named_layers_is_refused_without_a_proposal() -> None:
-    layers = nn.ModuleList([nn.Linear(2, 2)])
-    with pytest.raises(agt.ConfigError, match=r"computes bounds layer by layer$"):
-        agt.fit(np.zeros((4, 2)), np.arange(4) % 2, network=layers)  # type: ignore[arg-type]

@@ -118,7 +118,7 @@ def test_data_and_relation_must_be_the_population_s(tmp_path: Path) -> None:
             DATA: "customers",
             "e" * 32: "accounts",
         }
-        assert ledger.debit(charge(data="e" * 32), 1).head.count == 4, (
+        assert ledger.debit(charge(data="e" * 32), 1).entry.head.count == 4, (
             "admitting twice is admitting once"
         )
         (line, *_) = ledger.claim_sentences()
@@ -568,7 +568,7 @@ def test_a_clock_that_runs_backwards_is_told_and_changes_nothing(tmp_path: Path)
         (told,) = clock_warnings(ledger.book)
         assert clock_warnings(ledger.verify()) == [told]
         assert re.findall(r"\d+", told) == ["4", "5"]
-        assert ledger.debit(charge(), 1).head.count == 7
+        assert ledger.debit(charge(), 1).entry.head.count == 7
 
 
 @pytest.mark.parametrize("time", [None, 3, "", "yesterday", {}])
@@ -576,7 +576,7 @@ def test_a_time_that_is_none_changes_nothing(tmp_path: Path, time: object) -> No
     path = lots(tmp_path)
     rewritten(path, lambda n, body: body | {"time": time})
     with Ledger.open(path) as ledger:
-        assert ledger.debit(charge(), 1).head.count == 7
+        assert ledger.debit(charge(), 1).entry.head.count == 7
 
 
 @pytest.mark.parametrize(
@@ -627,7 +627,7 @@ def test_without_one_an_older_copy_passes_and_that_is_said(tmp_path: Path) -> No
     path = lots(tmp_path)
     older = path.read_bytes()
     with Ledger.open(path) as ledger:
-        noted = ledger.debit(charge(), 5).head
+        noted = ledger.debit(charge(), 5).entry.head
         assert ledger.verify(noted).last.number == noted.count
         assert ledger.claim_sentences()[-1] == sentences.NO_HEAD
     path.write_bytes(older)
@@ -879,7 +879,7 @@ def test_given_another_place_both_heads_are_moved(tmp_path: Path) -> None:
     path = lots(tmp_path, head=head)
     copy.write_bytes(head.read_bytes())
     with Ledger.open(path, copy) as ledger:
-        last = ledger.debit(charge(), 1).head
+        last = ledger.debit(charge(), 1).entry.head
         name = ledger.entries()[0].hash
     assert HeadFile(head, name).read() == HeadFile(copy, name).read() == last
     head.unlink()

@@ -422,7 +422,7 @@ def test_looking_changes_nothing_after_a_kill(tmp_path: Path) -> None:
         assert ledger.verify().last.number == 9, "what is in the log alone belongs to it"
     assert state(tmp_path) == before
     with Ledger.open(path) as ledger:
-        assert ledger.debit(charge(), 1).head.count == 10
+        assert ledger.debit(charge(), 1).entry.head.count == 10
 
 
 def test_looking_waits_for_who_writes_and_sees_it_whole(tmp_path: Path) -> None:
@@ -450,6 +450,6 @@ def test_a_second_look_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
         Ledger.open(path, writing=False).close()
         as_nobody(lambda: Ledger.open(path).close(), root=True)
         assert Path(f"{path}-wal").exists()
-        head = one.debit(charge(), 1).head
+        head = one.debit(charge(), 1).entry.head
     with Ledger.open(path) as ledger:
         assert ledger.book.last.head == head

@@ -151,7 +151,7 @@ def test_a_lock_that_never_comes_free_is_named(tmp_path: Path) -> None:
             fcntl.flock(held, fcntl.LOCK_EX)
             with pytest.raises(AgtError, match=r"head=.*away\.head.*\b0\.1\b"):
                 other.debit(charge(), 1)
-        assert ledger.debit(charge(), 1).head.count == 3, "nothing was spent meanwhile"
+        assert ledger.debit(charge(), 1).entry.head.count == 3, "nothing was spent meanwhile"
 
 
 def in_a_child(task: Callable[[], None]) -> int:
@@ -182,7 +182,9 @@ def test_a_fork_must_open_it_anew(tmp_path: Path) -> None:
                 own.debit(charge(), 2)
 
         assert in_a_child(child) == 0
-        assert ledger.debit(charge(), 1).head.count == 4, "and the parent's connection is whole"
+        assert ledger.debit(charge(), 1).entry.head.count == 4, (
+            "and the parent's connection is whole"
+        )
         ledger.verify()
 
 

@@ -1,6 +1,8 @@
 """A network that a linear classifier beats is named, and no other model."""
 
 import warnings
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 import agt
 from agt.errors import Doubtful
+from agt.models.box import BoxModel
 from agt.models.linear_comparison import (
     CLEAR_GAP,
     LinearComparison,
@@ -29,9 +32,7 @@ def fitted(**settings: Any) -> agt.Fitted:
 
 
 def comparison(**settings: Any) -> LinearComparison | None:
-    model = fitted(**settings).model
-    train = model.problem.dataset.train
-    return compare_with_linear_classifier(model, train.take(np.arange(200)), train)
+    return compare_with_linear_classifier(fitted(**settings).model)
 
 
 def test_a_network_that_a_linear_classifier_beats_is_named_with_both_shares() -> None:
@@ -48,6 +49,49 @@ def test_a_network_as_good_as_a_linear_classifier_is_not_named() -> None:
     compared = comparison(**TRAINED)
     assert compared is not None
     assert compared.warning is None
+
+
+def test_few_test_records_are_compared_together_with_the_training_records() -> None:
+    model = fitted(**UNTRAINED).model
+    dataset = model.problem.dataset
+    few = replace(dataset, test=dataset.train.take(np.arange(8)))
+    assert isinstance(model, BoxModel)
+    compared = compare_with_linear_classifier(
+        replace(model, problem=model.problem.with_dataset(few))
+    )
+    assert compared is not None
+    assert compared.records == len(dataset.train) + 8
+    assert compared.is_linear_better
+
+
+def test_a_network_that_is_good_on_its_training_records_only_is_compared_on_test_records() -> None:
+    model = fitted(**UNTRAINED).model
+    train = model.problem.dataset.train
+    test = train.take(np.arange(40))
+    answers = {len(test): 1 - test.labels}
+
+    def predict(features: np.ndarray) -> np.ndarray:
+        """Only the test records are labelled wrongly."""
+        right = (features.mean(axis=1) > 1).astype(np.int64)
+        return answers.get(len(features), right)
+
+    dataset = replace(model.problem.dataset, test=test)
+    problem = model.problem.with_dataset(dataset)
+    overfitted: Any = SimpleNamespace(problem=problem, predict=predict)
+    compared = compare_with_linear_classifier(overfitted)
+    assert compared is not None
+    assert (compared.records, compared.network_correct) == (40, 0)
+
+
+def test_a_linear_classifier_that_only_learns_by_heart_is_not_better() -> None:
+    """With as many features as records, it labels all that it was fitted to correctly."""
+    x = np.random.default_rng(0).normal(size=(80, 100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Doubtful)
+        model = agt.fit(x, RNG.permutation(80) % 2, **UNTRAINED).model
+    compared = compare_with_linear_classifier(model)
+    assert compared is not None
+    assert compared.linear_correct < 0.7 * compared.records
 
 
 @pytest.mark.parametrize("settings", [{}, {"members": 2, **UNTRAINED}])

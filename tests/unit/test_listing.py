@@ -108,12 +108,12 @@ def test_records_that_rest_on_each_other_are_listed_without_a_model(outputs: Pat
     assert {run["run"] for run in listed} == {str(outputs / place) for place in places}
 
 
-@pytest.mark.parametrize("totals", [True, -1, {"a": 1}, [], ["eps"]])
+@pytest.mark.parametrize("totals", [True, -1, {"a": 1}, [], ["eps"], [{}]])
 def test_totals_of_any_form_are_listed(outputs: Path, totals: object) -> None:
     run = record("predict/odd", proved=True)
     (run.folder / "status.json").write_text(json.dumps({"command": "predict", "state": "done"}))
     (run.folder / "spent.json").write_text(json.dumps({"totals": totals}))
-    assert (Run.at(run.folder).result == "eps") == (totals == ["eps"])
+    assert Run.at(run.folder).result.startswith("labels")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def fit(**parameters: Any) -> Any:
         (agt.PrivateRegressor, "eps", "epsilon"),
         (agt.PrivateClassifier, "max_rows", "unit_rows"),
         (agt.Budget, "epsilon", "eps"),
+        (agt.Ledger.create, "epsilon", "eps"),
         (agt.RandomizedResponse, "epsilon", "eps"),
         (agt.CertifiedClassifier, "n_estimators", "members"),
         (agt.CertifiedClassifier, "learning_rate", "lr"),

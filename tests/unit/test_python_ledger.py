@@ -601,7 +601,7 @@ def test_people_of_other_data_are_known_by_their_names_on_another_ledger(
     other = agt.Ledger.create(tmp_path / "copy.ledger", unit="one record", eps=10, delta=1e-5)
     declared = replace(DECLARED, ids=True)
     agt.fit(X, Y, ids=names, declared=declared).release(X[:1], RESPONSE, ledger=ledger)
-    with pytest.raises(agt.AgtError, match="200 of 200 compared names"):
+    with pytest.raises(agt.AgtError, match="of 200 names that agt compared, 200 are in both"):
         agt.fit(X / 2, Y, ids=names, declared=declared).release(X[:1], RESPONSE, ledger=other)
 
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from agt.mechanisms.planning import Plan, QueryEvidence
 from agt_cli.report.scoring import ClassScoring
 from agt_cli.report.start_md import _bar_label
+from agt_cli.start.plan import describe_ways
 
 SCORING = ClassScoring(("no", "maybe", "yes"))
 LABELS = np.repeat([0, 2], [92, 8])
@@ -48,3 +50,15 @@ def test_a_bar_s_label_breaks_no_equation_and_nothing_in_brackets() -> None:
     lines = _bar_label("published weights, eps = 1 (expected accuracy)").split("\n")
     plain = [line.replace("\u00a0", " ") for line in lines]
     assert plain == ["published weights,", "eps = 1", "(expected accuracy)"]
+
+
+@pytest.mark.parametrize(("found", "reason"), [(8, "worse than"), (0, "not better than")])
+def test_a_way_that_gives_no_answers_names_the_reason(found: int, reason: str) -> None:
+    evidence = QueryEvidence(LABELS, answers(found), np.zeros(100, dtype=int), classes=3)
+    planned = Plan(evidence, (), 1e-5, (), weights=None, one_by_one={}, methods={})
+    weights, single, _ = describe_ways(
+        planned, SCORING, 1.0, unmet=(), unit_name="people", measures_first=False
+    )
+    assert "none, because no mechanism" in weights
+    assert "none, because" in single
+    assert reason in single

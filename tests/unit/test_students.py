@@ -64,8 +64,8 @@ def test_the_papers_accounting_composes_as_the_papers_do(students: Entry) -> Non
     evidence = students.run("paper", ()).evidence("certified")
     published = afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2, PUBLISHED_BOUNDS)
     assert table["mechanism"].tolist() == ["smooth_cauchy"]
-    assert table["labels right, expected"][0] == evidence.expected_accuracy(published)
-    assert evidence.expected_accuracy(published) < evidence.expected_accuracy(
+    assert table["labels right, expected"][0] == evidence.expected(published)
+    assert evidence.expected(published) < evidence.expected(
         afford(MECHANISMS["smooth_cauchy"], Budget(5.0, 1e-5, 10), 2)
     )
 
