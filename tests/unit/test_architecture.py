@@ -76,6 +76,7 @@ ROOMS = (
     ("agt_cli.unlearn.account",),
     ("agt_cli.report",),
     ("agt_cli.places",),
+    ("agt_cli.table_columns",),
     ("agt_cli.table_settings", "agt_cli.training_checks"),
     (
         *("agt_cli.runs", "agt_cli.releasing", "agt_cli.verify", "agt_cli.unlearn"),
