@@ -48,7 +48,13 @@ from agt_cli.runs.prepare import (
     stored_network,
 )
 from agt_cli.unlearn.hash_key import KEY_FILE
-from agt_cli.verify.comparison import check_entries, check_match, first_difference, mismatch
+from agt_cli.verify.comparison import (
+    check_entries,
+    check_match,
+    first_difference,
+    mismatch,
+    rendered_alike,
+)
 
 # Files beside a run with requests for erasure; they are not part of a state, so no manifest lists
 # them.
@@ -536,8 +542,13 @@ class Record(Run):
             name: the file whose fields give the sentence, for messages.
             verdict: the sentence as this version writes it; None: there is none.
         """
-        if self.environment.get("agt") == __version__:
-            self.check_metrics(name, verdict=verdict)
+        if self.environment.get("agt") != __version__:
+            return
+        self.compared.add("verdict")
+        recorded = self.metrics.get("verdict")
+        if self.metrics and not rendered_alike(recorded, verdict):
+            difference = f"verdict is recorded as {recorded!r}, but should be {verdict!r}"
+            raise mismatch("metrics.json", name, difference)
 
     def sources(self) -> Iterator[RecordedSource]:
         """Yield the folders that this one was made from.
