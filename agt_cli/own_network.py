@@ -141,7 +141,7 @@ class OwnNetwork:
 
     @cached_property
     def _spec(self) -> ModuleSpec | None:
-        """The place of the first part of the module's name; None: Python does not find this part."""
+        """The place of the first part of the module's name; None: Python finds no such part."""
         _, names = self._folder_and_names
         # ValueError: the module was made by other code, without a file.
         with suppress(ValueError, ImportError):

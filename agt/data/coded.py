@@ -286,7 +286,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
         return tuple(np.flatnonzero(counts[lookup.column]) for lookup in self.lookup.lookups)
 
     def not_finite(self) -> int | None:
-        """Return the index of the first row with a NaN or an infinity; None: all values are finite."""
+        """Return the index of the first row with a NaN or an infinity; None: all are finite."""
         is_bad = np.zeros(len(self), dtype=bool)
         for lookup in self.lookup.lookups:
             level_is_bad = ~np.isfinite(lookup.levels).all(axis=1)

@@ -133,7 +133,7 @@ class StartSettings(StartAnswers, InspectSettings):
         return self.table_rows(inspection)
 
     def declared_size(self, inspection: Inspection) -> int | None:
-        """Return the number of training records that is declared public; None: nothing is declared."""
+        """Return the declared public number of training records; None: none is declared."""
         rows = self.table_rows(inspection)
         return None if rows is None else training_rows(rows)
 
