@@ -345,7 +345,7 @@ class Ledger:
         The ledger is closed after the context.
 
         Args:
-            owner: whose data the model was trained on.
+            owner: the people whose data the model was trained on.
 
         Yields:
             The payer, which debits the ledger.
@@ -375,7 +375,7 @@ def paying(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Iterator[P
     Args:
         ledger: the ledger or its path; None: no file counts the release. This process counts it,
             and warns at the second release about the same people.
-        owner: whose data the release is about.
+        owner: the people whose data the release is about.
 
     Yields:
         The payer: it reserves a budget for a release before anything is drawn.
@@ -401,7 +401,7 @@ def total_so_far(ledger: "Ledger | str | Path | None", owner: DataOwner) -> Priv
     Args:
         ledger: the ledger or its path; None: what this process has released about some of the same
             people.
-        owner: whose data it is about; read only without a ledger.
+        owner: the people whose data the total is about; read only without a ledger.
 
     Returns:
         The total; None: this process has released nothing about these people.

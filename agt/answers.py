@@ -22,8 +22,9 @@ class Answers:
 
     Attributes:
         labels: [n] the labels, as values of ``Fitted.classes``.
-        certificates: for each k, which labels k edits of the training records cannot change; and
-            the relation, which defines one edit (``certificates.relation``).
+        certificates: the certificates, which say for each k which labels k edits of the training
+            records cannot change; and the relation, which defines one edit
+            (``certificates.relation``).
         conditions: the seven conditions of a privacy claim, a to g (docs/method.md), in this order,
             each proved, declared by the user, or not met.
     """
@@ -129,7 +130,7 @@ class NumberAnswers(Answers):
         """Return up to how many edits each answer stays within a tolerance; never release it.
 
         Args:
-            tolerance: in the unit of the labels, at least 0.
+            tolerance: the largest change that is tolerated, in the unit of the labels, at least 0.
         """
         return self.certificates.within(tolerance)
 

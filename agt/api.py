@@ -115,15 +115,17 @@ def fit(
         x: [n, ...] features as numbers; or a data frame of numbers, or of anything with
             ``columns``. Features should be at most about 1 in absolute value.
         y: [n] labels, numbers or text.
-        target: what labels are: ``classes``; or ``numeric``, numbers in ``range``, which works with
-            ``certificate="votes"``.
+        target: the kind of labels: ``classes``; or ``numeric``, numbers in ``range``, which works
+            with ``certificate="votes"``.
         range: the public range (a, b) of numeric labels, into which they are clipped.
         ids: [n] unique names of the records, whole numbers or text; None: hashes of their content.
         units: [n] the person (or other unit) that each record belongs to, whole numbers or text;
             None: each record is a unit.
-        public: [n] bool, True for records that are public and need no protection; None: none is.
-        declared: what you state about data and settings, on which privacy claims rest; None:
-            nothing. Releases need it; ensembles, ``votes`` and ``removal`` need its ``size``.
+        public: [n] bool, True for records that are public and need no protection; None: no record
+            is public.
+        declared: the statements that you make about data and settings, on which privacy claims
+            rest; None: nothing. Releases need it; ensembles, ``votes`` and ``removal`` need its
+            ``size``.
         columns: the columns of the data frame that become features, with the public constants that
             code them; or the path of a dataset file that holds them.
         network: the widths of hidden layers, such as ``(64, 64)``; empty: a linear classifier; or
@@ -137,16 +139,16 @@ def fit(
             ``erm``, ``removal``: a linear head in closed form. ``votes``: an ensemble of small
             models. None: ``votes`` with a ``learner``, else ``stability`` for a linear classifier
             and ``box`` for a network.
-        learner: for ``votes``, how each member is trained: ``ridge``, ``logistic``, a deterministic
+        learner: how each member is trained, for ``votes``: ``ridge``, ``logistic``, a deterministic
             scikit-learn estimator, or a function (x, y) that returns a function labelling rows.
             None: ridge.
         features: a public feature map in front of a linear head: ``relu``, ``landmarks``,
             ``scattering``, or a mapping with ``map`` and its settings; None: the features
             themselves.
-        relation: what one edit is. ``add_remove``: a unit added or removed; ``remove``: a unit
-            removed; ``substitute``: a unit exchanged for another; ``flip``: a label changed;
-            ``perturb``: a unit's features moved by up to ``radius``; ``paper_privacy`` and
-            ``paper_unlearning``: as in the papers.
+        relation: the name of the relation, which says what one edit is. ``add_remove``: a unit
+            added or removed; ``remove``: a unit removed; ``substitute``: a unit exchanged for
+            another; ``flip``: a label changed; ``perturb``: a unit's features moved by up to
+            ``radius``; ``paper_privacy`` and ``paper_unlearning``: as in the papers.
         radius: the largest change of each feature, only with ``relation="perturb"``.
         unit_rows: the largest number of records of one unit, a public constant; more are refused.
         ks: the numbers of edits for which bounds are computed: every k from 0 to this integer, or
@@ -155,7 +157,8 @@ def fit(
             1: a single model, or for ``votes`` about one for 67 records of a data frame with
             ``columns``, and for 100 records of other features, or fewer where ``unit_rows`` is
             large (docs/recipe_reference.md).
-        vote: what members of an ensemble contribute: ``labels``, or ``margins`` for two classes.
+        vote: the values that members of an ensemble contribute: ``labels``, or ``margins`` for two
+            classes.
         margin_clip: the public constant to which margins are clipped, only with ``vote="margins"``.
         compute: settings of the computation by name, such as ``{"device": "cuda", "threads": 4}``.
         checkpoint: a folder in which training saves its state, so that the same call resumes there

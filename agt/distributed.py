@@ -244,8 +244,8 @@ class Group:
             values: name -> value.
 
         Raises:
-            ConfigError: in every process, if one has another value than the first. The message has
-                the name and both values.
+            ConfigError: a process has another value than the first; it is raised in every process.
+                The message has the name and both values.
         """
         first, *others = self.all_gather(dict(values))
         for rank, other in enumerate(others, start=1):

@@ -48,9 +48,9 @@ def check_form(form: object, name: str, remedy: str = "") -> None:
 
     Args:
         form: the form of the file, for example the entry ``schema`` of a document.
-        name: what the message calls the file, for example "a claim".
-        remedy: how to get such a file in the present form, for example "type agt audit again";
-            empty: it cannot be made again.
+        name: the name of the file in the message, for example "a claim".
+        remedy: a clause that says how to get such a file in the present form, for example "type agt
+            audit again"; empty: it cannot be made again.
     """
     last_writer = LAST_WRITERS.get(str(form))
     if last_writer is None:
@@ -78,9 +78,10 @@ def read_document(
         cls: the class of settings that is its form.
         content: the bytes of the file.
         version: the version of the form that is read.
-        name: what messages call such a document, for example "a claim".
+        name: the name of such a document in messages, for example "a claim".
         key: the key that messages put before the names of its entries, for example "claim".
-        remedy: how to get such a document in the present form, as ``check_form`` needs it.
+        remedy: a clause that says how to get such a document in the present form, as ``check_form``
+            needs it.
         of_earlier: makes a document of ``version`` from one of an earlier version, and returns
             others unchanged.
 
@@ -120,7 +121,7 @@ def _difference(node: Any, expected: Any, path: str = "") -> str:
         path: the entry of the document that is compared, such as ".total.eps".
 
     Returns:
-        A text with both values, for a message; empty: they are equal.
+        A text with both values, for a message; empty: the values are equal.
     """
     if isinstance(node, Mapping) and isinstance(expected, Mapping):
         for key in {**expected, **node}:

@@ -163,8 +163,9 @@ def altered(file: object, finding: str, again: str = "") -> str:
 
     Args:
         file: its name.
-        finding: what shows it, in one sentence.
-        again: how to make the file again, for example ``train again``; empty: it is not possible.
+        finding: one sentence that says what shows the change.
+        again: a clause that says how to make the file again, for example ``train again``; empty:
+            that is not possible.
     """
     remedy = f", or {again}" if again else ""
     return (

@@ -73,8 +73,8 @@ def _value_errors(names: ArgumentNames = FIT_ARGUMENTS) -> Iterator[None]:
         names: the names of settings in messages.
 
     Raises:
-        SettingError: for a ConfigError.
-        ValueError: for any other AgtError.
+        SettingError: the block raised a ConfigError.
+        ValueError: the block raised any other AgtError.
     """
     try:
         with naming_settings(names):
@@ -210,7 +210,8 @@ class _Classifier(ClassifierMixin, _Estimator):
         """Return margins in the order of ``classes_``, with scikit-learn's shapes.
 
         Args:
-            margins: for two classes [1, n], positive for the second class; for more [C, n].
+            margins: the margins, of two classes [1, n], positive for the second class; of more
+                classes [C, n].
             classes: [C] the label values in the order of the margins, which the user may have
                 declared; ``classes_`` is sorted.
 
@@ -383,7 +384,7 @@ class CertifiedClassifier(_Certified, _Classifier):
             ids: [n] unique names of the records; None: hashes of their content.
             units: [n] the person (or other unit) that each record belongs to, with at most
                 ``unit_rows`` records each; None: each record is a unit.
-            public: [n] bool, True for records that are public; None: none is.
+            public: [n] bool, True for records that are public; None: no record is public.
 
         Raises:
             ValueError: the data cannot be used, a setting is wrong, or no proof covers the
@@ -480,7 +481,7 @@ class CertifiedRegressor(RegressorMixin, _Certified):
             ids: [n] unique names of the records; None: hashes of their content.
             units: [n] the person (or other unit) that each record belongs to; None: each record is
                 a unit.
-            public: [n] bool, True for records that are public; None: none is.
+            public: [n] bool, True for records that are public; None: no record is public.
 
         Raises:
             ValueError: no range is declared, the data cannot be used, or a setting is wrong.

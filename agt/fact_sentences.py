@@ -777,10 +777,10 @@ def proposed_words(proposed: int, total: int, *, classes: bool, size: bool) -> s
     """Return a phrase on which public constants agt proposed after reading the private rows.
 
     Args:
-        proposed: of how many columns it proposed the range or the list.
-        total: how many columns have a public range or list.
-        classes: whether it proposed the list of classes.
-        size: whether it proposed the declared size.
+        proposed: the number of columns of which agt proposed the range or the list.
+        total: the number of columns that have a public range or list.
+        classes: whether agt proposed the list of classes.
+        size: whether agt proposed the declared size.
     """
     words = [f"{proposed} of {total} ranges and lists"] if proposed else []
     words += ["the classes"] if classes else []

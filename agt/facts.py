@@ -96,7 +96,7 @@ class Fact:
 
     @property
     def setting(self) -> str | None:
-        """The setting that declared it; None: it is no declaration, or several settings did."""
+        """The setting that declared the fact; None: no setting did, or several did."""
         setting = self.values.get("setting")
         return setting if isinstance(setting, str) and self.standing is Standing.DECLARED else None
 
@@ -150,7 +150,7 @@ class Declaration:
 
     Attributes:
         condition: the letter of the condition that needs it.
-        fact: what was declared.
+        fact: the fact that was declared.
     """
 
     condition: str
@@ -180,7 +180,8 @@ def add_templates(templates: Mapping[str, str], broken_by: Mapping[str, str] | N
 
     Args:
         templates: a sentence for each code.
-        broken_by: of those codes that declarations have, what would make them false.
+        broken_by: for the codes of declared facts, a phrase on what would make the declaration
+            false.
 
     Raises:
         ValueError: there is a sentence of that code already.
@@ -196,7 +197,7 @@ class Evidence:
     All of them must hold, so the standing of the evidence is that of its weakest fact.
 
     Attributes:
-        facts: at least one, in the order in which reports list them.
+        facts: the facts, at least one, in the order in which reports list them.
 
     Raises:
         ValueError: there is no fact.

@@ -77,7 +77,7 @@ class TrainingData:
             ids: [n] unique names of the records; None: hashes of their content.
             units: [n] the person (or other unit) that each record belongs to; None: each record is
                 a unit.
-            public: [n] bool, True for public records; None: none is public.
+            public: [n] bool, True for public records; None: no record is public.
             numbers: the range of labels that are numbers; None: labels are classes.
 
         Raises:
@@ -214,7 +214,7 @@ def _width_without_bins(columns: Columns | None) -> dict[int, str]:
     """Return how many features a record has if each number is one feature -> the setting for it.
 
     Args:
-        columns: the rules that code columns; None: there are none, and the result is empty.
+        columns: the rules that code columns; None: no columns are coded, and the result is empty.
     """
     if columns is None or not columns.bins:
         return {}
@@ -292,7 +292,7 @@ def build_ensemble(
     Args:
         settings: the arguments; ``members``, ``vote`` and ``margin_clip`` are read.
         certificate: the kind of certificate, which has a default number of members.
-        size: the declared number of records; None: it was not declared.
+        size: the declared number of records; None: no number was declared.
         training: the training settings that were given, by name; ``caution`` is read.
         recipe: the default settings of votes on these data.
 

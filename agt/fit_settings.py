@@ -29,14 +29,15 @@ class DataSettings:
     """The settings about data, which ``agt.fit`` and both estimators take.
 
     Attributes:
-        declared: what the user states about data and settings, on which privacy claims rest; None:
+        declared: the user's statements about data and settings, on which privacy claims rest; None:
             nothing.
         columns: the columns of a data frame that become features, with the public constants that
             code them; or the path of a dataset file that holds them. None: features are numbers as
             given.
         features: a public feature map in front of a linear head: ``relu``, ``landmarks``,
             ``scattering``, or a mapping with ``map`` and its settings; None: no map.
-        relation: what one edit of the training records is, such as ``add_remove``.
+        relation: the name of the relation, which says what one edit of the training records is,
+            such as ``add_remove``.
         unit_rows: the largest number of records of one unit (a person), a public constant.
     """
 

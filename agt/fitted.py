@@ -87,8 +87,8 @@ class Fitted:
             trained on an array.
         earlier: the digests of the training data before ``unfit`` removed records from it.
         public: True if the training records were declared public (``Declared.public``).
-        saved_owner: whose data the model was trained on, as ``save`` wrote it; None: the model was
-            not loaded.
+        saved_owner: the people whose data the model was trained on, as ``save`` wrote it; None: the
+            model was not loaded.
         saved_large_features: whether features of the training records were far outside of [-1, 1],
             as ``save`` wrote it; None: the model was not loaded, or an earlier version saved it.
     """
@@ -595,7 +595,7 @@ def _check_seed(seed: object, ledger: object) -> None:
 
     Args:
         seed: the seed of a simulation; None: a private release.
-        ledger: the ledger that would count the release; None: none does.
+        ledger: the ledger that would count the release; None: no ledger would.
     """
     if seed is None:
         return

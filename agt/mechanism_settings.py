@@ -54,12 +54,13 @@ class MechanismSettings:
 
     Attributes:
         name: its name in conf/groups/mechanism.yaml and in tables.
-        releases: what is released, as ``output`` of the mechanism says.
-        needs: what it reads of the model, which decides what it requires of it.
-        reads_records: True: it computes new weights from the training records.
-        of_numbers: True: its labels are numbers; False: they are classes.
-        noise_law: which attack ``agt audit weights`` uses; OTHER: none, only ``agt audit replay``
-            applies.
+        releases: the name of what is released, as ``output`` of the mechanism says.
+        needs: the kind of evidence that it reads of the model, which decides what it requires of
+            the model.
+        reads_records: True if the mechanism computes new weights from the training records.
+        of_numbers: True if its labels are numbers; False if they are classes.
+        noise_law: the law of the noise, which decides the attack of ``agt audit weights``; OTHER:
+            it has no attack, only ``agt audit replay`` applies.
     """
 
     name: ClassVar[str]
@@ -318,7 +319,7 @@ class WeightsSettings(MechanismSettings):
     """What mechanisms that release the weights of a linear head are.
 
     Attributes:
-        releases_numbers: True: it also takes labels that are numbers.
+        releases_numbers: True if it also takes labels that are numbers.
     """
 
     releases: ClassVar[Literal["weights"]] = "weights"

@@ -180,8 +180,9 @@ def spent_line(answers: int | None, spent: str) -> str:
     """Return the privacy loss of some answers together, as a sentence.
 
     Args:
-        answers: how many answers there are; None: any number.
-        spent: their ``total``; or the ``guarantee``, if one release makes all of them.
+        answers: the number of answers; None: any number.
+        spent: the ``total`` of these answers; or the ``guarantee``, if one release makes all of
+            them.
     """
     if answers is None:
         return f"for any number of queries: {spent}"
@@ -219,7 +220,7 @@ def neighbours(relation: str, edit: str) -> str:
 
     Args:
         relation: the name of the relation.
-        edit: what one edit is, as the relation describes it.
+        edit: the relation's description of one edit.
     """
     return f"{relation} neighbours ({edit})"
 
@@ -245,7 +246,7 @@ def claim(output: str, phrase: str, between: str, covered: bool) -> str:
     """Return the sentence that states the guarantee of a release.
 
     Args:
-        output: what is released, a key of ``_GUARANTEE_OF``.
+        output: the kind of output that is released, a key of ``_GUARANTEE_OF``.
         phrase: the ``guarantee``.
         between: its ``neighbours``.
         covered: whether the guarantee is proved although no proof was required.
@@ -260,7 +261,7 @@ def no_proof(output: str, phrase: str, reasons: Sequence[str]) -> str:
     """Return the sentence that nothing is proved, with the reasons and the paper's guarantee.
 
     Args:
-        output: what is released, a key of ``_GUARANTEE_OF``.
+        output: the kind of output that is released, a key of ``_GUARANTEE_OF``.
         phrase: the ``guarantee`` that the mechanism's paper claims.
         reasons: the letters of the conditions that are not met; any other reason is that the vote
             is the published one. Empty: the claim's form does not record any.
@@ -294,7 +295,7 @@ def condition_refusal(letter: str, name: str, missing: Message, *, names_remedy:
     Args:
         letter: the letter of the condition.
         name: the name of the condition.
-        missing: what does not hold.
+        missing: a sentence that says what does not hold.
         names_remedy: whether ``missing`` says what to do about it. Otherwise the general remedy of
             the condition is added.
     """
@@ -360,7 +361,7 @@ def simulation(reason: str, lines: Iterable[str]) -> list[str]:
     """Return the sentences on a release of which only a simulation is drawn.
 
     Args:
-        reason: why it is a simulation.
+        reason: a clause that says why it is a simulation.
         lines: the sentences of the release's claim.
     """
     return [
@@ -403,7 +404,7 @@ def account(population: str, counts: str, entry: int, eps: float, delta: float, 
 
     Args:
         population: the name of the ledger's population.
-        counts: what of the release the ledger counts, a key of ``_COUNTED``.
+        counts: the kind of debit of the release, a key of ``_COUNTED``.
         entry: the number of the ledger's entry, which "entry" shows.
         eps, delta: the budget, which is the guarantee of all releases together.
         unit: the unit that is protected, as ``unit`` describes it.
@@ -455,7 +456,7 @@ def unit(population_unit: str, tables: Sequence[UnitTable]) -> str:
     """Return the unit of protection of a budget, with the number of records that it may have.
 
     Args:
-        population_unit: what the population calls a unit, for example "one customer".
+        population_unit: the population's name for a unit, for example "one customer".
         tables: the tables that the ledger counts.
     """
     # A dict instead of a set, so that the tables stay in their order.
@@ -482,7 +483,7 @@ def unit_meaning(table: UnitTable, population_unit: str) -> str:
 
     Args:
         table: the table.
-        population_unit: what the population calls a unit.
+        population_unit: the population's name for a unit.
     """
     if table.unit is not None:
         column = printable(table.unit)
@@ -501,7 +502,7 @@ def tables(population_unit: str, admitted: Sequence[UnitTable]) -> str:
     It names no digest, because it becomes a part of claims, which are published.
 
     Args:
-        population_unit: what the population calls a unit.
+        population_unit: the population's name for a unit.
         admitted: the tables, at least one.
     """
     tables_by_unit = dict[tuple[str | None, int], dict[str, UnitTable]]()
@@ -544,8 +545,8 @@ def moved_head(entry: int, time: str, before: str | None) -> str:
 
     Args:
         entry: the number of the entry.
-        time: when it was written.
-        before: the place of the earlier head file; None: there was none.
+        time: the time at which the entry was written.
+        before: the place of the earlier head file; None: there was no earlier head file.
     """
     if before:
         return f"entry {entry} (of {time}) moved the head file from {before} to another place"

@@ -293,7 +293,7 @@ def _group_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
 
 
 def _settings_in(kind: Any) -> Any:
-    """Return the class of settings that a type is, or a list or mapping of; None: there is none."""
+    """Return the settings class that a type is, or is a list or mapping of; None: it has none."""
     # The arguments of Annotated are values, which may be instances of dataclasses of pydantic.
     if isinstance(kind, type) and is_dataclass(kind):
         return kind

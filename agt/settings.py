@@ -278,7 +278,7 @@ class BatchConfig:
         """Return the normaliser and the cap on a batch's records, which have defaults.
 
         Args:
-            size: of the dataset.
+            size: the size of the dataset.
 
         Raises:
             ConfigError: n_max is below 1.1 times the normaliser.
@@ -346,7 +346,7 @@ class TrainingConfig:
         chosen_for: the settings that ``chosen_on`` is about (agt_cli/choices.py); it does not cover
             others. With votes by the recipe: the version of the recipe.
         chosen_from: the public rows that ``chosen_on`` is about; if they have changed, it covers
-            nothing. None: it names none.
+            nothing. None: the declaration is about no such rows.
     """
 
     loss: LossName

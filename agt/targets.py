@@ -86,7 +86,7 @@ class UntrustedCode(ConfigError):
 
 
 def _path_remedy(target: str) -> str:
-    """Return the end of a sentence that advises to set PYTHONPATH; empty: it is not needed.
+    """Return the end of a sentence that advises to set PYTHONPATH; empty: that is not needed.
 
     It is needed if the module of the name is in the present folder, but is not found by an import.
     The module is not imported.

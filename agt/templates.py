@@ -48,9 +48,9 @@ def fill(template: str, values: Mapping[str, Any], names: SettingNames = KEYS) -
     """Return the sentence that a template makes of values.
 
     Args:
-        template: in which ``{config:training.lr}`` is a setting.
-        values: of its other names.
-        names: by which settings are called.
+        template: a sentence with fields in braces; ``{config:training.lr}`` is a setting.
+        values: the values of the template's other fields, by name.
+        names: the names by which the sentence calls settings.
     """
     return _SentenceFormatter().vformat(template, (), {**values, "config": names})
 

@@ -130,7 +130,7 @@ def canaries_of(kind: str, count: int, head: CanaryHead, pool: Records, seed: in
         count: how many canaries.
         head: computes gradients of records.
         pool: the records from which canaries are made.
-        seed: of all random choices.
+        seed: the seed of all random choices.
 
     Raises:
         ConfigError: there are too few parameters or records for so many canaries.

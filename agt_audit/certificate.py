@@ -99,7 +99,7 @@ class Certificate(CertificateSettings, AuditKind):
 
         Args:
             opened: the run.
-            seed: of the choice of queries and edits.
+            seed: the seed of the choice of queries and edits.
         """
         model = opened.model
         dataset = model.problem.dataset

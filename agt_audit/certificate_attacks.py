@@ -95,7 +95,7 @@ class Auditor:
     Args:
         model: the model as it was saved; its problem has the records that it was trained on.
         extent: how much to try.
-        seed: of every choice.
+        seed: the seed of every choice.
         other_code: a clause that says which other version of agt made the run, so that training
             again may give other numbers; "": the same version did.
         on_progress: called with (how many neighbours are done, of how many).

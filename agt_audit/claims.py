@@ -24,7 +24,7 @@ class Claimed:
     Attributes:
         measure: the measure of the loss, epsilon or mu.
         value: the claimed bound.
-        delta: of a claim of (epsilon, delta)-DP; 0 for pure DP, and for a mu.
+        delta: the delta of a claim of (epsilon, delta)-DP; 0 for pure DP, and for a mu.
     """
 
     measure: Measure

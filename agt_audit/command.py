@@ -112,7 +112,7 @@ def run(config: AuditConfig, record: RunRecord, console: Console) -> dict[str, A
     Args:
         config: the validated settings, with the run to audit.
         record: the audit's run folder, which is finished here.
-        console: for progress and the findings.
+        console: the console, which shows progress and the findings.
 
     Returns:
         The audit, its metrics and the record's digest, for ``--json``.
@@ -176,7 +176,8 @@ def _check_state_unchanged(finished: Run | None, digest: str | None) -> None:
 
     Args:
         finished: the run as it was when the settings were checked; None: no run was audited.
-        digest: of the state that was audited; None: the kind of audit does not record it.
+        digest: the digest of the state that was audited; None: the kind of audit does not record
+            it.
     """
     if finished is None:
         return

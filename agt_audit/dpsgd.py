@@ -73,7 +73,7 @@ class TrainingEffort:
         trials: how many trainings with the canary, and how many without it.
         step_runs: how many trainings with a coin in each step.
         confidence: the probability with which all rigorous bounds hold together.
-        seed: of the coins.
+        seed: the seed of the coins.
     """
 
     trials: int
@@ -289,7 +289,7 @@ def _one_run_bounds(
     Args:
         trainer: the run's training, with its claim.
         canaries: the canaries, each of which is used by a separate coin.
-        seed: of the coins.
+        seed: the seed of the coins.
         confidence: the probability with which each bound holds.
     """
     count = len(canaries)

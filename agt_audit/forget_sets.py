@@ -56,7 +56,7 @@ class ForgetSets:
         families: [n] str, the same for records that are identical in all but their ids.
         records: how many records each set has; a set of a whole class has all of its records.
         trials: how many sets are drawn at random.
-        seed: of all draws.
+        seed: the seed of all draws.
 
     Raises:
         ConfigError: fewer than ``records + 2`` records can be erased.

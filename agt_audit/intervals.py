@@ -147,7 +147,7 @@ def audit_intervals(
         queries: [n, ...], at least one.
         neighbours: how many neighbouring datasets to try.
         farthest: the largest distance k of these.
-        seed: of the choice of edits.
+        seed: the seed of the choice of edits.
         seconds: after so many seconds, no further dataset is tried; None: no limit.
 
     Returns:
@@ -181,7 +181,7 @@ def edited_datasets(
         queries: [n, ...], at least one.
         count: how many datasets to make.
         farthest: the largest k; datasets have k = 1, 2, ..., farthest, and then again from 1.
-        seed: of the choice of queries.
+        seed: the seed of the choice of queries.
 
     Yields:
         k, and the records of a dataset within k edits.

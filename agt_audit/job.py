@@ -33,8 +33,8 @@ class AuditInputs:
         run: the folder of the audited run; None: none was given.
         digest: the digest that the run must have; None: any.
         confidence: the probability with which bounds hold, in [0.5, 1).
-        seed: of the audit's own draws: canaries, subsets, neighbours. Releases are drawn with the
-            randomness of real releases instead.
+        seed: the seed of the audit's own draws: canaries, subsets, neighbours. Releases are drawn
+            with the randomness of real releases instead.
         output_dir: the folder in which run folders are created.
     """
 
@@ -70,7 +70,7 @@ class AuditInputs:
 
         Args:
             record: the audit's run folder.
-            console: for progress.
+            console: the console, which shows progress.
 
         Raises:
             DataMissing: the records are missing.
@@ -86,7 +86,7 @@ class Audited:
     Attributes:
         subject: the folder name of the audited run, or the name of what else was audited.
         digest: the digest of the audited state of the run; None: no run was audited.
-        findings: at least one.
+        findings: the findings, at least one.
         notes: sentences that a reader needs beside the findings.
         tables: name -> table, each written to tables/NAME.csv; the report shows them in order.
         captions: name of a figure that was drawn into the record -> its caption.
@@ -109,7 +109,7 @@ class Audited:
 
         Args:
             run: the audited run.
-            findings: at least one.
+            findings: the findings, at least one.
             notes: further notes.
             more: values of further attributes by name (tables, captions and metrics).
         """
@@ -165,7 +165,7 @@ class AuditKind(AuditSettings):
             given: the settings that all kinds share.
             record: the audit's run folder. Only figures are written into it here; the command
                 writes everything else.
-            console: for progress, notes and tables.
+            console: the console, which shows progress, notes and tables.
         """
         raise NotImplementedError
 

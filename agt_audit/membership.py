@@ -108,7 +108,7 @@ class Membership(MembershipSettings, AuditKind):
         Args:
             given: the settings that all kinds of audit share.
             record: the audit's run folder, into which figures are drawn.
-            console: for progress.
+            console: the console, which shows progress.
 
         Returns:
             A finding for each attack; the tables of attacks, of bins of stable distances, of
@@ -157,7 +157,7 @@ class AttackedModel:
         opened: the run.
         pool: the n attacked records, members and non-members.
         shadows: shadow models; None: none, and attacks that need them are left out.
-        console: for progress.
+        console: the console, which shows progress.
 
     Attributes:
         confidence: with which limits of findings hold.
@@ -432,9 +432,9 @@ def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> F
 
     Args:
         untested: the finding before anything was found; it is not changed.
-        name: of the attack, with which the finding's sentence begins.
+        name: the name of the attack, with which the finding's sentence begins.
         roc: the attack's curve on the run's own model.
-        confidence: of all limits.
+        confidence: the confidence level of all limits.
     """
     low, high = roc.area_limits(confidence)
     percentage = 100 * confidence

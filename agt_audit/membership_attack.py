@@ -273,7 +273,7 @@ def copies(features: np.ndarray, seed: int) -> Iterable[np.ndarray]:
 
     Args:
         features: [n, ...] features; the noise is in units of the standard deviation of all of them.
-        seed: of the noise.
+        seed: the seed of the noise.
     """
     rng = np.random.default_rng(seed)
     feature_deviation = float(np.std(features))
@@ -296,7 +296,7 @@ def label_scores(
             the records, and then once with each set of copies.
         features: [n, ...] the records' features.
         labels: [n] the records' labels.
-        seed: of the copies' noise.
+        seed: the seed of the copies' noise.
     """
     score = (answer(features) == labels) * (COPIES + 1)
     for copy in copies(features, seed):

@@ -241,7 +241,7 @@ class Memorisation(MemorisationSettings, AuditKind):
         Args:
             given: the settings that all kinds of audit share.
             record: the audit's run folder.
-            console: for progress.
+            console: the console, which shows progress.
 
         Returns:
             Two findings, of memorisation and of influence; the tables of the most memorised

@@ -72,8 +72,8 @@ def exact(right: int, guesses: int, canaries: int, epsilon: float, delta: float)
         right: how many guesses were right, v.
         guesses: how many were made, r.
         canaries: how many canaries there were, m.
-        epsilon: of the claim.
-        delta: of the claim.
+        epsilon: the epsilon of the claim.
+        delta: the delta of the claim.
     """
     share = expit(epsilon)  # q: the largest probability of a right guess, if delta is 0
     tail = float(betainc(right, guesses - right + 1, share)) if right else 1.0
@@ -103,7 +103,7 @@ def refuses(right: int, guesses: int, canaries: int, mu: float, error: float) ->
         right: how many guesses were right, v.
         guesses: how many were made, r.
         canaries: how many canaries there were, m.
-        mu: of the claim.
+        mu: the mu of the claim.
         error: the largest probability with which True is wrong.
     """
     # lower bounds, with t counting down from ``right``, supposing that P[C >= right] is ``error``:
@@ -130,7 +130,7 @@ def mean_right(guesses: int, canaries: int, mu: float) -> float:
     Args:
         guesses: how many canaries are guessed, those whose scores are the clearest.
         canaries: how many canaries there are.
-        mu: of the mechanism.
+        mu: the mu of the mechanism.
     """
     share = guesses / canaries
 
@@ -208,8 +208,8 @@ def planned_guesses(
 
     Args:
         canaries: how many canaries there are.
-        epsilon: of the claim.
-        delta: of the claim.
+        epsilon: the epsilon of the claim.
+        delta: the delta of the claim.
         confidence: the probability with which the bound holds.
         bound: "exact" for every mechanism, "gdp" only for those that are mu-GDP.
     """

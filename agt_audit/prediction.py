@@ -178,15 +178,15 @@ class _Audit:
         opened: the run.
         own_queries: [n, ...] queries from the data.
         sandbox: where runs are trained and labels are released.
-        console: for progress.
+        console: the console, which shows progress.
 
     Attributes:
         mechanism: the mechanism, with the budget of one query.
         claimed: the claimed loss of one answer.
         claim: the claim of one answer, as ``agt predict`` makes it.
         totals: the claims about several answers together, each with its sentence.
-        confidence: of each bound. The bounds about a single answer and about each of ``totals``
-            share the error probability.
+        confidence: the confidence level of each bound. The bounds about a single answer and about
+            each of ``totals`` share the error probability.
 
     Raises:
         ConfigError: the trials are too few to contradict the claim.

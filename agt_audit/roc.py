@@ -178,7 +178,7 @@ class Roc:
 
         Args:
             rate: the largest share of these non-members that may be classified as members.
-            confidence: of the limits.
+            confidence: the confidence level of the limits.
         """
         # the factor allows for the rounding of the product
         max_alarms = rate * len(self._others) * (1 + 1e-12)
@@ -191,7 +191,8 @@ class Roc:
 
         Args:
             threshold: a record with at least this score is classified as a member.
-            confidence: of the limits, which hold if the threshold was fixed beforehand.
+            confidence: the confidence level of the limits, which hold if the threshold was fixed
+                beforehand.
         """
         members = len(self._members)
         others = len(self._others)

@@ -113,7 +113,7 @@ def synthetic_records(seed: int, count: int, spread: float = 1.0) -> tuple[np.nd
     """Return synthetic features [n, 3], and labels [n]: is the first feature plus noise above 0?
 
     Args:
-        seed: of the features and of the noise.
+        seed: the seed of the features and of the noise.
         count: n, how many records.
         spread: the standard deviation of the noise.
     """
@@ -227,9 +227,9 @@ def half_the_noise(seed: int, sensitivity: float = 0.5, confidence: float = 0.95
     """Plant: released weights whose noise is scaled for half the sensitivity.
 
     Args:
-        seed: of the draws.
+        seed: the seed of the draws.
         sensitivity: that for which the noise is scaled; the true one is 1, so 1 is sound.
-        confidence: of the bounds.
+        confidence: the confidence level of the bounds.
     """
     heads = replace(WeightPair.without_data(1), sensitivity=sensitivity)
     plan = seeded_plan(seed, 200, confidence)
@@ -242,9 +242,9 @@ def less_noise(seed: int, share: float = 0.8, confidence: float = 0.95) -> Findi
     The two models are so close to each other that no attack distinguishes their releases.
 
     Args:
-        seed: of the draws.
+        seed: the seed of the draws.
         share: the noise, as a share of the needed one; 1 is sound.
-        confidence: of the verdict.
+        confidence: the confidence level of the verdict.
     """
 
     def release(
@@ -319,9 +319,9 @@ def audit_released_labels(seed: int, draws: float = 2.0, confidence: float = 0.9
     the two decision boundaries.
 
     Args:
-        seed: of the data, the query and the draws.
+        seed: the seed of the data, the query and the draws.
         draws: the epsilon with which labels are drawn; 1 is sound.
-        confidence: of the bound.
+        confidence: the confidence level of the bound.
     """
     features, labels = synthetic_records(seed, 120)
     rng = np.random.default_rng(seed)
@@ -420,7 +420,7 @@ def audit_drawn_sums(
     """Audit draws of a synthetic sum of two members, with noise for one changed member.
 
     Args:
-        seed: of the draws.
+        seed: the seed of the draws.
         mechanism: releases the sums.
         changed: how many members' answers differ between the two neighbouring datasets, by the
             whole range; 2 is a violation.
@@ -436,7 +436,7 @@ def train_numbers(
     """Train a small model of numbers, whose members fit their few records almost exactly.
 
     Args:
-        seed: of the features.
+        seed: the seed of the features.
         count: how many records.
         labels: the labels, which records have in turn.
         settings: further arguments of ``agt.fit``.
@@ -453,7 +453,7 @@ def audit_flawed_intervals(seed: int, kind: type[NumberVotesModel], **settings: 
     """Audit the certified intervals of a small model of numbers that has a flaw.
 
     Args:
-        seed: of the data and of the audit.
+        seed: the seed of the data and of the audit.
         kind: the class of models with the flaw; ``NumberVotesModel`` itself is sound.
         settings: further arguments of ``train_numbers``.
     """
@@ -467,7 +467,7 @@ def replay_numbers(seed: int, kind: type[NumberVotesModel], **settings: Any) -> 
     """Replay releases of a small model of numbers on four neighbours, all with a flaw.
 
     Args:
-        seed: of the records and of all random choices.
+        seed: the seed of the records and of all random choices.
         kind: the class of models with the flaw.
         settings: further arguments of ``train_numbers``.
 
@@ -585,7 +585,7 @@ def train_boxes(
     """Train a model with boxes, by default for one step.
 
     Args:
-        seed: of synthetic records.
+        seed: the seed of synthetic records.
         x: [n, ...] features; None: records are synthetic.
         y: [n] labels; None: records are synthetic.
         settings: further arguments of ``agt.fit``.
@@ -617,7 +617,7 @@ def audit_moved_features(seed: int, radius: float) -> Finding:
     """Audit boxes that were computed for features that move by 0.05.
 
     Args:
-        seed: of the data and of the audit.
+        seed: the seed of the data and of the audit.
         radius: the claimed radius; 0.05 is sound.
     """
     model = train_boxes(seed, relation="perturb", radius=0.05)
@@ -652,7 +652,7 @@ def audit_stretched_distances(
     """Audit a linear head, trained for one step, whose stable distances are too large.
 
     Args:
-        seed: of the data and of the audit.
+        seed: the seed of the data and of the audit.
         times: by which factor they are too large.
         about: the name of the finding that is returned.
         extent: how much the audit tries.
@@ -665,7 +665,7 @@ def audit_one_more_edit(seed: int, kind: type[LinearModel] = OneMoreEdit) -> Fin
     """Audit a head's stable distances by leaving people out of training, one at a time.
 
     Args:
-        seed: of the data and of the audit.
+        seed: the seed of the data and of the audit.
         kind: the class of heads with the flaw; ``LinearModel`` itself is sound.
     """
     model = make_flawed(kind, train_small_model(*synthetic_records(seed, 600)).linear_head)
@@ -739,7 +739,7 @@ def small_noisy_training(
     """Train a small linear head, and return its noisy training, with parameters for 60 canaries.
 
     Args:
-        seed: of the data and of the noise.
+        seed: the seed of the data and of the noise.
         noise_share: the share of the claimed noise that is added.
         relation: the relation of the claimed guarantee.
     """
@@ -770,11 +770,11 @@ def audit_noisy_training(
     """Audit the privacy loss of training that adds a share of its claimed noise.
 
     Args:
-        seed: of the data, the canaries, the coins and the noise.
+        seed: the seed of the data, the canaries, the coins and the noise.
         noise_share: the share of the claimed noise that is added; 1 is sound.
         adversary: whose lower bounds are judged; None: those of all adversaries.
         canary: the kind of canaries.
-        confidence: of all bounds together.
+        confidence: the confidence level of all bounds together.
     """
     trainer = small_noisy_training(seed, noise_share)
     effort = TrainingEffort(60, 40, confidence, seed)
@@ -837,7 +837,7 @@ class MeanModel:
     Unlearning removes records from the mean. The defaults are sound.
 
     Attributes:
-        seed: of the records and of the noise.
+        seed: the seed of the records and of the noise.
         removed: requested rows -> the rows that unlearning removes.
         scale: the standard deviation of the noise, divided by the claimed one.
         reused: whether every state has the noise of the first one.
@@ -907,7 +907,7 @@ def audit_flawed_unlearning(measure: str, attack: Attack, seed: int, **flaws: An
     Args:
         measure: the measure of the finding, such as "epsilon".
         attack: the requests to erase.
-        seed: of the records and of the noise.
+        seed: the seed of the records and of the noise.
         flaws: fields of ``MeanModel``.
     """
     return next(

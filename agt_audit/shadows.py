@@ -458,7 +458,7 @@ def trained_shadows(
         given: the settings, whose output folder stores shadow models.
         opened: the run.
         pool: its records.
-        console: for progress.
+        console: the console, which shows progress.
 
     Raises:
         CheckError: every model failed.

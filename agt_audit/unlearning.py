@@ -110,7 +110,7 @@ class Unlearning(UnlearningSettings, AuditKind):
         Args:
             given: the settings that all kinds of audit share.
             record: the audit's run folder, in which copies of the run lie meanwhile.
-            console: for progress.
+            console: the console, which shows progress.
 
         Returns:
             The findings of all methods, and the table of attacks.
@@ -226,7 +226,7 @@ class MethodUnderTest:
         Args:
             forget: the sets of records to erase.
             plan: how many draws there are, and the confidence of bounds.
-            console: for progress.
+            console: the console, which shows progress.
 
         Returns:
             What the attacks showed; one untested finding and no result if the method's models
@@ -317,7 +317,8 @@ class MethodUnderTest:
         """Return the run's data without these rows, and without those that were erased before.
 
         Args:
-            rows: of ``train``. Records that the run itself has erased are in its request log.
+            rows: the rows of ``train``. Records that the run itself has erased are in its request
+                log.
         """
         ids_removed = self.train.ids[rows]
         is_removed_before = erased_predicate(self.run)

@@ -144,7 +144,7 @@ def _recipe_of_votes(config: Mapping[str, Any], version: str) -> VotesRecipe | N
 
     Args:
         config: a training configuration, as plain containers.
-        version: which version of the recipe.
+        version: the version of the recipe.
     """
     dataset = config.get("dataset")
     certificate = config.get("certificate")
@@ -170,7 +170,7 @@ def _recipe_members(config: Mapping[str, Any], recipe: VotesRecipe) -> int:
     """Return the recipe's number of members; 1 without a declared number of records.
 
     Args:
-        config: of votes, with a known relation.
+        config: the configuration of votes, with a known relation.
         recipe: the numbers for its data.
     """
     size = config["dataset"].get("declared_size")
@@ -263,7 +263,7 @@ def declare_public_rows(rows_name: str, dataset: Dataset, source: DataSource) ->
     Args:
         rows_name: ``test`` or ``train``: the public records of that split; else the path of a file.
         dataset: the training run's data.
-        source: where the data come from.
+        source: the data source, from which rows are read.
     """
     return ChosenFrom(
         rows_name, public_digest(public_rows(rows_name, dataset, source), np.empty(0))
@@ -316,7 +316,7 @@ def compare_public_rows(
         fact: the result of ``choices_fact``.
         about: the public rows that the declaration names; None: none, and ``fact`` is returned.
         dataset: the training run's data.
-        source: where the data come from.
+        source: the data source, from which rows are read.
     """
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
@@ -378,7 +378,7 @@ def _with_recipe_placeholders(
 
     Args:
         config: a resolved training configuration, as plain containers.
-        recipe: the recipe's numbers for votes on its data; None: there are none.
+        recipe: the recipe's numbers for votes on its data; None: the recipe has no numbers for it.
     """
     relation = dict(config.get("relation") or {})
     ensemble = dict(config.get("ensemble") or {})
@@ -574,7 +574,7 @@ def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> Non
     differ from these options. Where data lie is left out.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         config: the training configuration, resolved, as plain containers.
         comment: a line that the file begins with.
     """

@@ -208,7 +208,7 @@ def _print_static_answer(arguments: Sequence[str], words: Sequence[str]) -> int 
 
     Args:
         arguments: the command line without the program's name.
-        words: the same without the options in ``VERBOSITY``.
+        words: the same arguments without the options in ``VERBOSITY``.
 
     Returns:
         The exit code; None: the command line asks for none of these, and nothing was printed.
@@ -350,7 +350,7 @@ def _check_blanks(words: Sequence[str]) -> None:
     """Raise ConfigError if successive words are the name of one file, which has blanks.
 
     Args:
-        words: of a command line, without the name of the command.
+        words: the words of a command line, without the name of the command.
     """
     for first, last in combinations(range(len(words)), 2):
         start, equals, value = words[first].rpartition("=")
@@ -436,7 +436,7 @@ def _report_error(
         text: the message.
         code: the exit code.
         fields: further entries of the object.
-        heading: what the text calls the error.
+        heading: the words by which the text calls the error.
     """
     console.error(text, heading)
     console.emit({"error": text, **fields, "exit_code": code})

@@ -85,8 +85,8 @@ def _print_candidates(shell: str, words: Sequence[str]) -> None:
 
     Args:
         shell: the shell that asks.
-        words: as the shell splits them. bash also splits at = and :, and then completes only the
-            part after the last =.
+        words: the words of the command line as the shell splits them. bash also splits at = and :,
+            and then completes only the part after the last =.
     """
     typed = re.sub("\0?([=:]+)\0?", r"\1", "\0".join(words)).split("\0")
     start = typed[-1].rfind("=") + 1 if shell == "bash" else 0

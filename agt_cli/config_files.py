@@ -233,7 +233,7 @@ def first_sentence(text: str) -> str:
 
 
 def repeated_key(path: Path) -> str | None:
-    """Return a sentence on the two lines of a YAML file that set the same key; None: none do.
+    """Return a sentence on two lines of a YAML file that set the same key; None: no two do.
 
     PyYAML takes the last one.
 

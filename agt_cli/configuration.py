@@ -183,7 +183,7 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
     """Parse the options of a command line.
 
     Args:
-        rest: what follows the name of the command.
+        rest: the words that follow the name of the command.
         name: the command's primary configuration, unless ``--config-name`` gives another.
 
     Returns:

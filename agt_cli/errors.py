@@ -142,10 +142,10 @@ class _CommandLine:
 
 
 def explain(error: BaseException, config: str, overrides: Sequence[str]) -> AgtError | None:
-    """Return an error with a message for the user; None: it is a bug of agt.
+    """Return an error with a message for the user; None: the error is a bug of agt.
 
     Args:
-        error: what a command raised.
+        error: the error that a command raised.
         config: the command's primary configuration; empty: unknown.
         overrides: the settings that were typed on the command line.
     """
@@ -173,7 +173,7 @@ def error_fields(
     """Return the entries that --json prints about an error.
 
     Args:
-        error: what a command raised.
+        error: the error that a command raised.
         config: the command's primary configuration; empty: unknown.
         overrides: the settings that were typed on the command line.
         verbose: True: also print the traceback, if the error is a bug of agt.
@@ -456,7 +456,7 @@ def _suggest_setting(word: str, line: _CommandLine) -> str:
         line: the command line.
 
     Returns:
-        The clause, with the punctuation before it; empty: there is no suggestion.
+        The clause, with the punctuation before it; empty if there is no suggestion.
     """
     if word in line.groups:
         options = nearest("", config_files.options_of_group(word))
@@ -528,7 +528,7 @@ def _explain_missing_option(error: Any) -> str:
 
 
 def _explain_path_for_name(group: str, option: str) -> str:
-    """Return the message about a path that was given as an option; empty: it is not a path.
+    """Return the message about a path that was given as an option; empty: the option is not a path.
 
     Hydra takes the folders of the path for groups inside the group.
 
@@ -696,7 +696,7 @@ def _suggest_inner_group(key: str, line: _CommandLine) -> str:
 
 
 def _suggest_key(key: str, keys: Sequence[str]) -> str:
-    """Return a clause that suggests a key for an unknown one; empty: none is similar.
+    """Return a clause that suggests a key for an unknown one; empty: no key is similar.
 
     It is one with the same last part, if there is one; else a similar one of the same mapping; else
     a similar one.

@@ -134,7 +134,7 @@ def check_topics(name: str, rest: Sequence[str]) -> None:
 
     Args:
         name: the name of the command.
-        rest: what follows it, without the words that ask for help.
+        rest: the words that follow the command, without the words that ask for help.
     """
     command = COMMANDS[name]
     groups = _help_topics(name)

@@ -207,8 +207,8 @@ def trusted_code(settings: Mapping[str, Any]) -> set[str]:
     ./conf.
 
     Args:
-        settings: of the present command line, composed. They must not be a record's, because
-            whoever made the record would choose which code is imported.
+        settings: the settings of the present command line, composed. They must not be a record's,
+            because whoever made the record would choose which code is imported.
 
     Raises:
         ConfigError: the value of ``TRUST_SETTING`` is not a list.
@@ -318,7 +318,8 @@ def _with_digests(settings: Mapping[str, Any], data_dir: Path) -> dict[str, Any]
 
     Args:
         settings: a mapping of a configuration, at any depth.
-        data_dir: where relative paths are looked for, unless the settings have a ``data_dir``.
+        data_dir: the folder in which relative paths are looked for, unless the settings have a
+            ``data_dir``.
     """
     data_dir = Path(str(settings.get("data_dir", data_dir)))
     replaced = {
@@ -333,12 +334,12 @@ def _with_digests(settings: Mapping[str, Any], data_dir: Path) -> dict[str, Any]
 
 
 def _with_digest(key: str, value: Any, data_dir: Path) -> Any:
-    """Return the value of one setting as ``_with_digests`` has it.
+    """Return the value of one setting, with a digest of its content if it is a path that exists.
 
     Args:
-        key: of the setting; one of ``NAME_SETTINGS`` keeps its value.
+        key: the key of the setting; one of ``NAME_SETTINGS`` keeps its value.
         value: text, a number, or a list or mapping of values.
-        data_dir: where relative paths are looked for.
+        data_dir: the folder in which relative paths are looked for.
     """
     if isinstance(value, Mapping):
         return _with_digests(value, data_dir)
@@ -350,7 +351,7 @@ def _with_digest(key: str, value: Any, data_dir: Path) -> Any:
 
 
 def _digest_of_path(text: str, data_dir: Path) -> ContentDigest | None:
-    """Return a digest of the file or folder that a text names; None: it names neither.
+    """Return a digest of the file or folder that a text names; None: the text names neither.
 
     A run's folder is represented by its manifest, any other folder by the names, sizes and times of
     its files.

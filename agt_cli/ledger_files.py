@@ -58,7 +58,7 @@ def require_ledger(name: str) -> Path:
 
 
 def find_ledger(name: object, run_folder: Path) -> Path | None:
-    """Return the path of a ledger's file; None: it was not found.
+    """Return the path of a ledger's file; None: no such file was found.
 
     A relative path is looked for from the working directory, then from the folder that contains the
     run's ``outputs``; at last the file is looked for in the folder of ledgers there.

@@ -108,7 +108,7 @@ def complete_line(
     Args:
         typed: the words of the command line without the program's name.
         needed: the missing settings, as ``missing_settings`` returns them.
-        own_network: the network's function; None: it is a network of agt.
+        own_network: the network's function; None: the network is one of agt's.
     """
     # Imported only for messages, because it loads pydantic.
     from agt.settings import RECIPE
@@ -144,7 +144,7 @@ def _proposed_settings(
     Args:
         typed: the words of the command line.
         needed: the missing settings of the training.
-        own_network: the network's function, as it is meant; None: it is a network of agt.
+        own_network: the network's function, as it is meant; None: the network is one of agt's.
     """
     settings = list(needed)
     if own_network is not None:
@@ -177,9 +177,10 @@ def check_network(
 
     Args:
         config: a training configuration as plain containers; values may be missing (???).
-        other_problem: what else is wrong with the network, as a clause; empty: nothing.
-        bins: what ``proposed_bins`` returns, if the network needs it; None: its number of inputs is
-            not known, so it is proposed.
+        other_problem: a clause that says what else is wrong with the network; empty: nothing else
+            is.
+        bins: the result of ``proposed_bins``, if the network needs it; None: its number of inputs
+            is not known, so it is proposed.
     """
     model = config.get("model")
     if not isinstance(model, Mapping):
@@ -240,7 +241,7 @@ def check_code_as_option(word: str, typed: Sequence[str]) -> None:
 
 
 def _data_of(typed: Sequence[str]) -> Mapping[str, Any]:
-    """Return the configuration of the data that a command line names; empty: it names none.
+    """Return the configuration of the data that a command line names; empty: it names no data.
 
     Args:
         typed: the settings of the command line. Those about other parts are left out.
@@ -256,7 +257,7 @@ def _data_of(typed: Sequence[str]) -> Mapping[str, Any]:
 
 
 def error_message(check: Callable[[], object]) -> str:
-    """Return the message of the ConfigError that a function raises; empty: it raises none."""
+    """Return the message of the ConfigError that a function raises; empty if it raises none."""
     try:
         check()
     except ConfigError as error:

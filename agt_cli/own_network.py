@@ -141,7 +141,7 @@ class OwnNetwork:
 
     @cached_property
     def _spec(self) -> ModuleSpec | None:
-        """Where Python finds the first part of the module's name; None: it does not find it."""
+        """The place of the first part of the module's name; None: Python finds no such part."""
         _, names = self._folder_and_names
         # ValueError: the module was made by other code, without a file.
         with suppress(ValueError, ImportError):
@@ -150,7 +150,7 @@ class OwnNetwork:
 
     @cached_property
     def file(self) -> Path | None:
-        """The module's file; None: there is none, or it is not known."""
+        """The module's file; None: the module has no file, or its file is not known."""
         folder, _ = self._folder_and_names
         neighbouring_file = _file_of_module(Path(folder), self.module)
         if neighbouring_file is not None or self._spec is None:
@@ -195,7 +195,7 @@ class OwnNetwork:
 
     @property
     def _statement(self) -> ast.stmt | None:
-        """The statement of the module that defines what was named; None: there is none."""
+        """The statement of the module that defines what was named; None: no statement does."""
         return self._definitions.get(self.function)
 
     @property
@@ -323,7 +323,7 @@ def is_code(value: str) -> bool:
 
 
 def _file_of_module(folder: Path, module: str) -> Path | None:
-    """Return the file of a module whose first part lies in a folder; None: there is none."""
+    """Return the file of a module whose first part lies in a folder; None: it has no such file."""
     path = folder.joinpath(*module.split("."))
     for file in (path.with_suffix(".py"), path / "__init__.py"):
         if file.is_file():
@@ -368,7 +368,7 @@ def _called_function(statement: ast.stmt | None) -> ast.FunctionDef | None:
     """Return a function, or what is called to make an object of a class of networks.
 
     Args:
-        statement: the statement that defines a function or a class; None: there is none.
+        statement: the statement that defines a function or a class; None: no statement does.
 
     Returns:
         The function; for a class with the method ``forward``, its ``__init__`` without ``self``.

@@ -251,7 +251,7 @@ def check_ledger_of_environment(setting: object) -> None:
     """Raise ConfigError where the ledger that the environment names is not there.
 
     Args:
-        setting: the value of ``ledger``, which comes first; None: it was not given.
+        setting: the value of ``ledger``, which comes first; None: ``ledger`` was not given.
     """
     name = os.environ.get(VARIABLE)
     if setting is None and name and name != NO_LEDGER:
@@ -345,7 +345,7 @@ def check_requested(folder: Path) -> None:
     """Raise ConfigError where ``agt unlearn`` without ids has nothing to do.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
     """
     # an update that was stopped half-way has its log in COMMIT
     if not (folder / LOG_OF_REQUESTS).exists() and not (folder / COMMIT_FOLDER).exists():

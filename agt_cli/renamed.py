@@ -26,7 +26,7 @@ class RenamedSetting:
     Attributes:
         old: its name in records.
         new: its name for users.
-        commands: that have it; empty: all.
+        commands: the commands that have the setting; empty: all commands have it.
         values: a new name of a value -> its name in records.
         with_boxes: whether the name is for certificate=box (True) or for the others (False), of a
             setting whose meaning depends on the certificate; None: for all.
@@ -98,7 +98,7 @@ def with_old_names_in_file(path: Path, package: str, settings: dict[str, Any]) -
     Args:
         path: the file, for messages.
         package: the key under which Hydra puts its settings, such as ``training``; empty: none.
-        settings: as the file has them, in nested mappings.
+        settings: the settings as the file has them, in nested mappings.
 
     Raises:
         ConfigError: the file has a setting by both names; or by a name that depends on the
@@ -132,8 +132,8 @@ def with_old_keys(command: str, settings: Mapping[str, Any], source: str) -> dic
 
     Args:
         command: its name.
-        settings: by either name.
-        source: what has them, for messages.
+        settings: the settings, each by its old or its new name.
+        source: a name of the file that has the settings, for messages.
 
     Raises:
         ConfigError: there is a setting by both names.
@@ -165,7 +165,7 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
 
     Args:
         command: its name.
-        words: what follows it.
+        words: the words that follow the command.
     """
     word_of: dict[str, str] = {}
     for word in words:
@@ -189,7 +189,7 @@ def check_clip_name(words: Sequence[str], certificate: str, model: object) -> No
     the mistake to name.
 
     Args:
-        words: of the command line, as they were typed.
+        words: the words of the command line, as they were typed.
         certificate: the name of the kind of certificate.
         model: the value of the key ``model``.
     """
@@ -218,10 +218,10 @@ class _TypedSetting(NamedTuple):
     """A word of a command line in its parts, which are its text one after another.
 
     Attributes:
-        plus_signs: what is before the key, none or more.
+        plus_signs: the plus signs before the key; empty: there is no plus sign.
         key: the key; the rest of the word if it has no equals sign.
         equals: "=", or empty if there is none.
-        value: what is after the equals sign.
+        value: the text after the equals sign.
     """
 
     plus_signs: str
@@ -261,7 +261,7 @@ def with_new_name(command: str, setting: str) -> str:
 
     Args:
         command: its name.
-        setting: with the names that records have.
+        setting: the setting, with the names that records have.
     """
     key, equals, value = setting.partition("=")
     entries = [
@@ -281,7 +281,7 @@ def with_new_names(command: str, keys: Sequence[str]) -> list[str]:
 
     Args:
         command: its name.
-        keys: by their names in records.
+        keys: the keys, by their names in records.
     """
     user_names: dict[str, None] = {}
     for key in keys:

@@ -84,15 +84,16 @@ class Job:
         folder: the folder of its record.
         config: its composed configuration, with Hydra's node.
         settings: its resolved configuration, as plain containers.
-        signature: the hash of what it computes; empty: it cannot be computed, so the job will fail.
+        signature: the hash of what the job computes; empty: no hash can be computed, so the job
+            will fail.
         finished_as: the signatures of finished runs that are this job. It is the signature, except
             for jobs that erase records (``signatures_on_earlier_states``).
         compute: a hash of the settings ``compute``, which are in no signature.
         differing_overrides: the overrides that not all jobs of the call have.
-        run: its record; None: there is none.
+        run: its record; None: the job has no record.
         is_skipped: True: this call does not run it, because it was done before, or another process
             is running it.
-        result: what the process that ran it returned; empty: nothing was returned.
+        result: the result that the process which ran the job returned; empty: nothing was returned.
     """
 
     number: int
@@ -126,7 +127,7 @@ class Job:
 
     @property
     def error(self) -> str:
-        """A sentence on why it is not done; empty: it is done."""
+        """A sentence on why the job is not done; empty: the job is done."""
         logs = self.folder.parent / LOG_FOLDER
         folder = self.folder
         printed = f" (what the job printed is in the folder {logs})" if logs.is_dir() else ""
@@ -186,7 +187,7 @@ def _with_result(job: Job, result: Mapping[str, Any]) -> Job:
 
     Args:
         job: a job that was started.
-        result: what the process returned; empty: it returned nothing.
+        result: the result that the process returned; empty: it returned nothing.
     """
     run = Run.at(job.folder) if (job.folder / "status.json").exists() else None
     return replace(job, run=run, result=result)
@@ -219,9 +220,9 @@ class Sweep:
         kind: the name of the launcher's class, a key of ``LAUNCHERS``.
         launcher: the settings of the launcher.
         in_other_processes: True: jobs run in other processes.
-        threads: how many threads each job has, if several share a machine; None: not set.
+        threads: the number of threads of each job, if several share a machine; None: not set.
         gpus: a GPU for each of the jobs that run at the same time; none: they need no GPU.
-        batch: how many jobs are given to the launcher at once; None: all.
+        batch: the number of jobs that are given to the launcher at once; None: all jobs.
         table: the jobs after they have ended, or the sweep was interrupted; None: not yet.
 
     Raises:
@@ -454,8 +455,8 @@ def set_resources(settings: Mapping[str, Any], threads: int | None, gpu: str) ->
     """Set this process's number of threads and its GPU, before a library reads them.
 
     Args:
-        settings: of the job; ``compute.threads`` is set if it is null.
-        threads: the number of threads; None: it is left to the environment.
+        settings: the settings of the job; ``compute.threads`` is set if it is null.
+        threads: the number of threads; None: the environment decides the number.
         gpu: the name of a GPU, as in CUDA_VISIBLE_DEVICES; empty: all visible GPUs may be used.
     """
     compute = settings.get("compute") or {}
@@ -484,8 +485,8 @@ def run_in_launcher(
         command: the name of the command.
         line: the command line as typed, for the record.
         console: prints how the job begins and ends.
-        threads: the number of threads; None: it is left to the environment. It is used if the job
-            runs in another process.
+        threads: the number of threads; None: the environment decides the number. It is used if the
+            job runs in another process.
         process: the number of the process that the user started.
         gpu: the name of a GPU, as in CUDA_VISIBLE_DEVICES; empty: all visible GPUs may be used. It
             is used if the job runs in another process.
@@ -557,7 +558,7 @@ def _run_in_queues(
     Args:
         settings: not used by the tasks' processes.
         tasks: the jobs to run; task n runs in process n modulo ``gpus``.
-        gpus: how many GPUs there are.
+        gpus: the number of GPUs.
     """
     queues = [partial(_run_here, settings, tasks[gpu::gpus]) for gpu in range(gpus)]
     results = Parallel(n_jobs=gpus, backend="loky")(delayed(queue)() for queue in queues)

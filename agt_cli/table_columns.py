@@ -88,7 +88,7 @@ def check_named_columns(
     Args:
         path: the table.
         named: pairs of a setting and the column that it names.
-        separator: of the cells; None: it is found in the first line.
+        separator: the separator of the cells; None: it is read off the first line.
         drop: the columns that must not be features.
 
     Raises:
@@ -133,7 +133,7 @@ def _has_one_line(path: Path, first: str, second: str) -> bool:
     Args:
         path: the file.
         first: its first line, without the line end.
-        second: its second line; empty: there is none, or it is blank.
+        second: its second line; empty: the file has one line, or the second is blank.
     """
     return not second and path.stat().st_size <= len(first.encode()) + LINE_END_BYTES
 
@@ -180,7 +180,7 @@ def _check_names(
         path: the table.
         named: pairs of a setting and the column that it names.
         names: the columns of the table; ``()``: unknown.
-        separator: of the table's cells.
+        separator: the separator of the table's cells.
     """
     for setting, column in named:
         if names and column not in names:

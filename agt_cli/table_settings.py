@@ -110,7 +110,7 @@ class TableFile:
         id: the column that names each record or person; None: not given.
         id_permanent: True: ids that look like row numbers were declared to be permanent; None: not
             given.
-        target: whether labels are classes or numbers; None: not given.
+        target: the kind of labels, classes or numbers; None: not given.
         range: the public range of labels that are numbers; None: not given.
         drop: the columns that must not be features; None: not given.
         codes: columns whose numbers are codes without an order, such as those of regions; None: not
@@ -123,7 +123,7 @@ class TableFile:
         header: whether the first line of a csv names its columns; None: not given.
         separator: the character between the cells of a csv; None: not given.
         encoding: the encoding of a csv; None: not given.
-        missing_label: what becomes of rows without a label; None: not given.
+        missing_label: the treatment of rows without a label; None: not given.
 
     Raises:
         ConfigError: the label or the id is to be dropped, or has a range or a list; a column has
@@ -312,7 +312,7 @@ class StartAnswers:
         public: the groups of values that are public; None: not answered.
         size: a public number of rows of the whole table, of which a public share is trained on
             (``training_rows``); None: computed from the file's rows, if the size is public.
-        purpose: what the model is for; None: not answered.
+        purpose: the purpose of the model; None: not answered.
         unit_rows: a public limit on the rows of one person; None: not answered.
         eps: the total privacy budget to plan with; None: not answered.
         delta: the delta of this budget.
@@ -349,7 +349,7 @@ def training_rows(table_rows: int) -> int:
     """Return about how many rows are trained on, by the public rule of the split.
 
     Args:
-        table_rows: of the whole table.
+        table_rows: the number of rows of the whole table.
     """
     return max(1, round((1 - TEST_SHARE) * table_rows))
 

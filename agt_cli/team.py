@@ -71,7 +71,7 @@ class Team:
 
         Args:
             task: the name of a method of ``Worker``.
-            arguments: of the method.
+            arguments: the arguments of the method.
 
         Raises:
             PeerLost: another process is gone; or an earlier task failed, so that it is unknown what
@@ -104,7 +104,7 @@ class Team:
             function: the function.
 
         Raises:
-            Exception: what ``function`` raised in this process.
+            Exception: the exception that ``function`` raised in this process.
             AgtError: it failed in another process, which the message names.
         """
         own_error: Exception | None = None

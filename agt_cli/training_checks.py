@@ -202,7 +202,7 @@ def _judge_own_network(config: Mapping[str, Any], training: object) -> tuple[str
 
 
 def _own_head(node: object) -> Any:
-    """Return the model that a class or function of the user's own makes; None: it is agt's own.
+    """Return the model that the user's own class or function makes; None: agt's own is used.
 
     Args:
         node: the value of the key ``model``.

@@ -22,7 +22,7 @@ def read_range(value: object) -> object:
     """Return the two ends of a range of labels.
 
     Args:
-        value: as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
+        value: the range, as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
 
     Raises:
         ConfigError: it is not two numbers; the message shows the form with the numbers in it. Or
@@ -77,7 +77,7 @@ def read_column_range(value: object) -> tuple[float | str, ...]:
     """Return the two ends of a column's range: numbers, or dates, which stay text.
 
     Args:
-        value: as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
+        value: the range, as a command line, YAML or a person gives it: ``[0, 120]``, or ``0 120``.
 
     Raises:
         ValueError: it is not two numbers or two dates.

@@ -132,7 +132,7 @@ _NEEDS_QUOTES = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
 
 
 def replacement_of(command: str, word: str) -> str | None:
-    """Return what to type instead of a word that an earlier version took; None: it did not."""
+    """Return what to type instead of a word of earlier versions; None: it is no such word."""
     key, equals, _ = word.lstrip("+").partition("=")
     return OLD_SPELLINGS.get(f"{command} {key}{equals}") or OLD_SPELLINGS.get(key)
 
@@ -174,9 +174,9 @@ class Command:
     Attributes:
         path: the path of the module that runs it, without its suffix.
         config: the name of its primary configuration.
-        help: what it does, for help pages.
+        help: a sentence on what the command does, for help pages.
         examples: command lines, for help pages.
-        positionals: what it takes without a key, in this order.
+        positionals: the arguments that it takes without a key, in this order.
         recorded: True: each run of the command leaves a record.
     """
 
@@ -425,7 +425,8 @@ def settings_from_positionals(name: str, rest: Sequence[str]) -> list[str]:
 
     Args:
         name: the name of the command.
-        rest: what follows it; positional arguments may be anywhere among settings and options.
+        rest: the words that follow the command; positional arguments may be anywhere among settings
+            and options.
 
     Returns:
         First the settings that positional arguments became, then the other settings, then the
@@ -462,7 +463,7 @@ def _check_positional(positional: PositionalArgument, typed: str, command_line: 
     Args:
         positional: the argument.
         typed: its value.
-        command_line: what was typed before it, for the message.
+        command_line: the words that were typed before the argument, for the message.
     """
     if positional.placeholder or typed in positional.allowed:
         return
@@ -480,7 +481,7 @@ def _check_no_path_setting(
     Args:
         command_line: the command, and what was matched.
         missing: the positional argument that is missing.
-        rest: what follows the command.
+        rest: the words that follow the command.
     """
     for word in rest:
         key, equals, value = word.partition("=")
@@ -498,7 +499,7 @@ class MatchedPositionals(NamedTuple):
 
     Attributes:
         given: the arguments that were given, each with its value.
-        missing: the first one that is missing; None: none is.
+        missing: the first argument that is missing; None: no argument is missing.
     """
 
     given: list[tuple[PositionalArgument, str]]
@@ -510,7 +511,7 @@ def match_positionals(name: str, rest: Sequence[str]) -> MatchedPositionals:
 
     Args:
         name: the name of the command.
-        rest: what follows it. Settings and options are skipped.
+        rest: the words that follow the command. Settings and options are skipped.
     """
     typed = [rest[index] for index in _positional_indices(rest)]
     matched: list[tuple[PositionalArgument, str]] = []

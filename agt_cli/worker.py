@@ -52,7 +52,7 @@ class Worker:
         team: all processes.
         settings: the settings of the training; None: nothing is trained.
         prepared: the data of the training; None: nothing is trained.
-        model: the model that was trained or opened; None: there is none yet.
+        model: the model that was trained or opened; None: there is no model yet.
         known: features that this process has read, by the names that the first process uses.
     """
 
@@ -122,8 +122,9 @@ class Worker:
 
         Args:
             method: the name of the method.
-            name: which features of ``known`` are its first argument; None: ``features`` are.
-            features: the features that were sent; None: they have a name.
+            name: the name of the features in ``known`` that are the method's first argument; None:
+                the argument is ``features``.
+            features: the features that were sent; None: they are named instead.
             more: the other arguments of the method.
         """
         getattr(self.model, method)(features if name is None else self.known[name], *more)

@@ -31,8 +31,9 @@ class Loss(ABC):
     Attributes:
         one_output: True, the default: the network has one output, for two classes; False: it has
             one output for each class.
-        threshold: with one output, the logit above which class 1 is predicted; by default 0.
-        difference: for a loss with one output per class, the loss that equals it for two classes
+        threshold: if the network has one output, the logit above which class 1 is predicted; by
+            default 0.
+        difference: the loss that equals this loss for two classes, if it has one output per class,
             and takes the single logit f_1 - f_0 (the logit difference); None, the default: there is
             none.
     """

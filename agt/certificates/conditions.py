@@ -64,7 +64,7 @@ class Condition:
 
     Attributes:
         letter: its letter in the list of docs/method.md, "a" to "g".
-        name: what it requires, one of ``CONDITION_NAMES[letter]``.
+        name: the requirement, one of ``CONDITION_NAMES[letter]``.
         evidence: the facts about the run that decide whether it holds.
     """
 
@@ -227,14 +227,15 @@ def assess(
             preprocessing.
         setup: the settings of the training (loss, steps, clip level, batches, relation, grid of k).
         plan: the batches of the training.
-        choices: which data the settings were chosen on (condition e: preprocessing and settings are
-            public).
-        every_k: for which numbers of edits k there are certificates (condition a: for every k).
-        constants: which public constants the configuration states, from ``stated_constants``
-            (condition c: all constants are public).
+        choices: the fact that says which data the settings were chosen on (condition e:
+            preprocessing and settings are public).
+        every_k: the fact that says for which numbers of edits k there are certificates (condition
+            a: for every k).
+        constants: the fact that says which public constants the configuration states, from
+            ``stated_constants`` (condition c: all constants are public).
         step: the fact whether one edit changes bounds by at most one step of k (condition d), after
             the name that ``CONDITION_NAMES`` gives this condition for the kind of certificate.
-        rounding: whether the bounds cover rounding errors (condition f).
+        rounding: the fact that says whether the bounds cover rounding errors (condition f).
         features: the facts about a public feature map (condition e); none without one.
     """
     name_of_condition_d, step_fact = step

@@ -34,7 +34,7 @@ def margin_labels(margins: Sequence[np.ndarray], clip: float) -> tuple[np.ndarra
     """Return the labels of a margin vote, and the means of the clipped margins.
 
     Args:
-        margins: for each member its margins [n], positive for the label 1; at least one member.
+        margins: the margins [n] of each member, positive for the label 1; at least one member.
         clip: > 0, the public constant at which margins are clipped.
 
     Returns:
@@ -56,7 +56,7 @@ def margin_vote(members: Sequence[Envelope], clip: float, *, touches: int) -> Vo
     docs/proofs/margin_votes.md).
 
     Args:
-        members: for each member its envelope (its margins, and bounds on them after k edits of its
+        members: the envelope of each member (its margins, and bounds on them after k edits of its
             shard), of the same queries and values of k.
         clip: > 0, the public constant at which margins are clipped.
         touches: the number of members that one edit can change

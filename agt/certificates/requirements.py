@@ -53,7 +53,7 @@ class Requirements(NamedTuple):
 
     Attributes:
         conditions: all conditions that the release requires.
-        reasons: why nothing is proved; empty if every condition holds.
+        reasons: the reasons why nothing is proved; empty if every condition holds.
     """
 
     conditions: tuple[Condition, ...]

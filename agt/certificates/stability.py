@@ -108,8 +108,9 @@ class ClosedFormCertificates(Certificates):
         """Return the certificates of all queries of one head, from those of successive chunks.
 
         Args:
-            chunks: at least one, in the order of the queries, all of one head and one grid. Either
-                all have ``edits_to_win`` or none has, and the same holds for ``logits``.
+            chunks: the certificates of each chunk, at least one, in the order of the queries, all
+                of one head and one grid. Either all have ``edits_to_win`` or none has, and the same
+                holds for ``logits``.
         """
         flags = [cast(LazyFlags, chunk.certified) for chunk in chunks]
         edits_to_win = [chunk.edits_to_win for chunk in chunks if chunk.edits_to_win is not None]

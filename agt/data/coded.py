@@ -63,7 +63,7 @@ class LookupGroup:
     """Neighbouring look-ups of equally many features, done in one step.
 
     Attributes:
-        columns: which code of a row each look-up reads.
+        columns: the index of the code of a row that each look-up reads.
         first_levels: [c] the index of each look-up's first level in ``levels``.
         levels: [m, w] the levels of all look-ups.
         features: the slice of a row that has their features.
@@ -286,7 +286,7 @@ class CodedFeatures(NDArrayOperatorsMixin):
         return tuple(np.flatnonzero(counts[lookup.column]) for lookup in self.lookup.lookups)
 
     def not_finite(self) -> int | None:
-        """Return the index of the first row with a NaN or an infinity; None: there is none."""
+        """Return the index of the first row with a NaN or an infinity; None: all are finite."""
         is_bad = np.zeros(len(self), dtype=bool)
         for lookup in self.lookup.lookups:
             level_is_bad = ~np.isfinite(lookup.levels).all(axis=1)

@@ -171,7 +171,7 @@ class ColumnReader:
             setting: the configuration key that chose it.
             is_refused: [n] bool.
             values: [n], the column's values; or text that describes the refused value.
-            remedy: what to do about it.
+            remedy: a clause that says what to do about it.
         """
         rows = np.flatnonzero(is_refused)
         if not len(rows):
@@ -218,7 +218,7 @@ class ColumnReader:
         """Return a column of one value a row, in the type that the file has.
 
         Raises:
-            DataError: as ``column``.
+            DataError: there is no such column, it has vectors, or it cannot be read.
         """
         column = self.raw(name, setting)
         if isinstance(column, np.ndarray):
@@ -394,7 +394,7 @@ class ColumnReader:
             missing: text that stands for a missing value, in addition to ``NULLS``.
 
         Raises:
-            DataError: as ``column``.
+            DataError: there is no such column, it has vectors, or it cannot be read.
         """
         column = self.column(name, setting, missing)
         with self._naming_column(name):
@@ -510,7 +510,8 @@ class ColumnReader:
             as_text: take any mixture of numbers and text as text.
 
         Raises:
-            DataError: as ``ids``; or an id occurs twice.
+            DataError: an id is missing, a decimal number, or occurs twice; numbers and text are
+                mixed; or two ids differ by spaces alone.
         """
         ids = self.ids(name, setting, as_text)
         repeated = most_frequent(ids)

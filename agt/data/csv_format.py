@@ -210,7 +210,7 @@ def read_head(path: Path) -> bytes:
     """Return the first ``HEAD_BYTES`` bytes of a csv, decompressed.
 
     Raises:
-        DataError: as ``open_text``.
+        DataError: a compressed file is truncated, damaged, or not compressed.
     """
     with open_text(path, "latin-1") as file:  # latin-1 maps each byte to one character, and back
         return file.read(HEAD_BYTES).encode("latin-1")

@@ -72,8 +72,8 @@ class Dataset:
         tested: whether there is a test split; data from arrays in memory have none.
         pretrain: public records a frozen encoder may be trained on.
         plane: set for two-dimensional data only.
-        coding: how features can be held as codes, whether they are or not; None: they cannot, or it
-            is not known.
+        coding: the rule by which features can be held as codes, whether they are or not; None: they
+            cannot be held so, or it is not known.
         notes: sentences for the data owner alone, because they may depend on private data. They are
             never part of a claim or of a condition.
     """

@@ -33,7 +33,7 @@ def fingerprint(*record_sets: Records, stop: Event | None = None) -> str:
     units "x", "y", and the ids "a", "b" with the units "1x", "y".
 
     Args:
-        record_sets: for example the training records and the test records.
+        record_sets: the sets of records, such as the training records and the test records.
         stop: another thread sets it when it no longer needs the digest.
 
     Returns:

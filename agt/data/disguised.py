@@ -63,7 +63,7 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
     Args:
         path: the file, for messages.
         head: its first bytes, decompressed.
-        encoding: in which its text is to be read.
+        encoding: the encoding in which the text of the file is to be read.
     """
     has_controls = _CONTROLS.search(head[:_MAGIC_BYTES].decode("latin-1")) is not None
     for magic, (kind, remedy) in _MAGIC.items():

@@ -48,8 +48,8 @@ def check_kind(path: Path, encoding: str | None = None) -> None:
 
     Args:
         path: the file, which exists.
-        encoding: the encoding of the text of a csv; None: it is not known yet, so that only the
-            compression is checked.
+        encoding: the encoding of the text of a csv; None: the encoding is not known yet, so that
+            only the compression is checked.
     """
     if path.suffix.lower() == ".parquet":
         check_parquet(path)
@@ -327,7 +327,7 @@ def _map_npy_at(path: Path, file: BinaryIO) -> np.ndarray | None:
 
     Args:
         path: the file.
-        file: the same, opened.
+        file: the same file, opened.
 
     Returns:
         None if it cannot be mapped: it has objects, no axis, or no values.

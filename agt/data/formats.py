@@ -97,7 +97,7 @@ def days_since_1970(dates: pa.Array, zone: str | None = None) -> pa.Array:
 
     Args:
         dates: dates, times, or their text in ISO 8601.
-        zone: "UTC" if the text has time zones; None: it has none.
+        zone: "UTC" if the text has time zones; None: the text has no time zones.
     """
     microseconds = pc.CastOptions(pa.timestamp("us", zone), allow_time_truncate=True)
     times = dates.cast(options=microseconds).cast(pa.int64())
@@ -125,8 +125,9 @@ class NumberFormat:
     """The format of numbers in a column.
 
     Attributes:
-        decimal: what stands before the decimals.
-        thousands: what may stand between groups of three digits; empty: nothing may.
+        decimal: the character before the decimals.
+        thousands: the character that may stand between groups of three digits; empty: no character
+            may.
         unit: a sign that may stand before or after the number and does not change it, such as €
             or % (12 % is 12).
     """
@@ -264,7 +265,7 @@ class DateFormat:
     months are English, in capital or small letters; without a day they are the first of the month.
 
     Attributes:
-        text: in the notation of ``strptime``; a time without a time zone is read as UTC.
+        text: the format in the notation of ``strptime``; a time without a time zone is read as UTC.
     """
 
     takes_numbers: ClassVar[bool] = False

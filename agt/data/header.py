@@ -79,7 +79,7 @@ def check_separator(path: Path, line: str, separator: str) -> None:
     Args:
         path: the file.
         line: its first line.
-        separator: that of the training file, by which queries are read.
+        separator: the separator of the training file, by which queries are read.
     """
     if separator in line:
         return

@@ -127,7 +127,7 @@ def _hash_each(unused: blake2b, contents: Iterable[bytes]) -> np.ndarray:
 
     Args:
         unused: a hash object that has read nothing after its key.
-        contents: what is hashed.
+        contents: the byte strings to hash.
     """
     hashes = []
     for content in contents:

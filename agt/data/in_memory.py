@@ -90,7 +90,7 @@ class _TrainingLabels:
         classes: [C] the label values of the classes; [0] if labels are numbers.
         fact: whether the classes or the range are public, as condition e (public preprocessing)
             requires.
-        notes: for the owner, how many numbers were clipped.
+        notes: sentences for the owner that say how many numbers were clipped.
     """
 
     indices: np.ndarray
@@ -180,7 +180,8 @@ def _class_labels(y: np.ndarray, declarations: Declared) -> _TrainingLabels:
 
     Args:
         y: [n] label values.
-        declarations: with the public list of classes; None there: the classes are those of y.
+        declarations: the user's declarations, whose ``classes`` is the public list of classes; if
+            that is None, the classes are those of y.
 
     Raises:
         DataError: a label is not listed; or there is no list, and y is not usable as classes.
@@ -249,7 +250,7 @@ def refuse_masked(name: str, values: object) -> None:
 
     Args:
         name: the argument, for messages.
-        values: of any type. Of a list or a tuple, every item is examined, at any depth.
+        values: an object of any type. Of a list or a tuple, every item is examined, at any depth.
     """
     if _has_masked(values):
         raise DataError(
@@ -453,7 +454,7 @@ def _features_fact(is_declared: bool) -> Fact:
 
 
 def _size_fact(size: float | None) -> Fact | None:
-    """Return the fact that the number of records is a public constant; None: it was counted."""
+    """Return the fact that the number of records is public; None: the number was counted."""
     return None if size is None else declared("size_public", size=size, setting="declared.size")
 
 

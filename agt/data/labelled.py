@@ -70,9 +70,9 @@ class FileRole(Enum):
     """Which records of a file are test records."""
 
     TRAINING = auto()
-    """None of them: there is another file of test records."""
+    """No row is a test record, because there is another file of test records."""
     TEST = auto()
-    """All of them."""
+    """Every row is a test record."""
     SPLIT = auto()
     """Those that a column or the hashes of ids say."""
 
@@ -168,7 +168,7 @@ def _unknown_label(
     """Return the error that says that a label is missing, or not among the classes.
 
     Args:
-        label: the label; None: it is missing.
+        label: the label; None: the label is missing.
         row: the name of the row in the message.
         classes: the label values.
         path: the file.
@@ -293,7 +293,7 @@ def queries(
         labels: [n] class indices or numbers, as ``Records.labels``.
         id: the id column; None, or a column that the file does not have: ids are hashes.
         id_as_text: whether ids that mix numbers and text are taken as text.
-        outside: for the data owner, the values that do not fit the declarations.
+        outside: the values, to be shown to the data owner only, that do not fit the declarations.
         groups: column -> [n] the subgroup of each query.
 
     Raises:
@@ -431,8 +431,9 @@ class FileFeatures:
         scaling: the public constants that made them, for the record of a run.
         settled: the constants that were read off the file and that queries need
             (``FileConstants``).
-        coding: how these features can be held as codes, whether they are or not; None: they cannot.
-        notes: for the data owner alone.
+        coding: the rule by which these features can be held as codes, whether they are or not;
+            None: they cannot be held so.
+        notes: sentences that are shown to the data owner only.
     """
 
     arrays: Sequence[np.ndarray]
@@ -626,7 +627,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
         Args:
             columns: the file.
-            role: which of its rows are test records.
+            role: the role of the file, which says which of its rows are test records.
 
         Raises:
             DataError: the file has no rows, a column cannot be used, or one split is empty.
@@ -1008,7 +1009,7 @@ class LabelledFile(LabelledFileSettings, ABC):
 
     @property
     def _numbers(self) -> NumericTarget | None:
-        """The target with the declared range if labels are numbers; None: they are classes."""
+        """The target with the declared range if labels are numbers; None: labels are classes."""
         return None if self.range is None else NumericTarget(*self.range)
 
     def _query_labels(

@@ -23,7 +23,8 @@ def id_facts(
     with ``permanent`` the facts do not depend on them.)
 
     Args:
-        id, unit, public: the names of columns in the configuration; None: it names no such column.
+        id, unit, public: the names of columns in the configuration; None: the configuration names
+            no such column.
         ids, units: [n] str, the values of these columns in the order of the file.
         permanent: dataset.id_permanent, the declaration that no id is ever given to another record.
     """
@@ -47,12 +48,13 @@ def _names_fact(code: str, setting: str, column: str, names: np.ndarray, permane
 
 
 def label_free_facts(label_free: bool, has_columns: bool) -> tuple[Fact, ...]:
-    """Return the fact that ids and units were made without labels; empty: it is not needed.
+    """Return the fact that ids and units were made without labels; empty: the fact is not needed.
 
     Under relation=flip, condition b (each record is processed by itself) needs it.
 
     Args:
-        label_free: whether the relation needs that; False: there is no fact.
+        label_free: whether the relation needs ids and units made without labels; False: the result
+            is empty.
         has_columns: whether ids, units, public flags or a split were given with the records.
     """
     if not label_free:

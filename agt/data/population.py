@@ -45,7 +45,7 @@ class Outside:
 
 
 def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]:
-    """Return sentences on columns that look like another population's; empty: none does.
+    """Return sentences on columns that look like another population's; empty: no column does.
 
     A column is a mismatch if more than a fifth of its values are outside its range or list. Of
     fewer than 20 values, only those count that are not listed, or that are farther from the range

@@ -76,7 +76,7 @@ def _sha256_of_state(path: Path, size: int, modified_ns: int, inode: int) -> str
     Args:
         path: the file.
         size: its size in bytes.
-        modified_ns: when it last changed, in nanoseconds.
+        modified_ns: the time at which the file last changed, in nanoseconds.
         inode: its number in the file system, which changes when another file takes its name.
     """
     return file_sha256(path)
@@ -117,7 +117,7 @@ def require_finished(path: Path, obtain: str | None) -> None:
 
     Args:
         path: a folder or file of data.
-        obtain: the command that makes it; None: there is none.
+        obtain: the command that makes the file; None: no command makes it.
 
     Raises:
         DataMissing: it is unfinished, or absent and ``obtain`` is given. (Without ``obtain``, an

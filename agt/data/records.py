@@ -32,8 +32,8 @@ class Records:
         units: [n] str: the person (or other unit of protection) each record belongs to; may repeat.
         public: [n] bool: True where the record is public, so that it is never added, removed or
             changed.
-        outside: for the data owner alone, the columns of queries whose values do not fit the
-            declarations.
+        outside: the columns of queries, to be shown to the data owner only, whose values do not fit
+            the declarations.
         id_column: the column that names queries in their file; None: no column does.
         groups: column -> [n] the subgroup of each record, as text. Only reports of a model's
             quality read it.
@@ -88,7 +88,7 @@ class Records:
 
     @property
     def population_mismatches(self) -> list[str]:
-        """Sentences on why these queries look like another population's; empty: they do not."""
+        """Sentences on why these queries seem to be of another population; empty: they do not."""
         return population_mismatches(self.outside, len(self))
 
     @property
@@ -207,7 +207,7 @@ def records(
             not float64 become int64.
         units: [n] str; None: each record is a separate unit.
         public: [n] bool; None: all records are private.
-        groups: column -> [n] subgroups; None: there are none.
+        groups: column -> [n] subgroups; None: the records have no subgroups.
 
     Raises:
         DataError: the records are refused (see ``Records``).

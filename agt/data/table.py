@@ -77,7 +77,7 @@ class Columns(ColumnsSettings):
 
         Args:
             given: the columns; or the path of a dataset file, as ``agt data inspect`` writes it.
-            units: the person of each row; None: it was not given.
+            units: the person of each row; None: units were not given.
 
         Raises:
             ConfigError: ``given`` is neither; the file cannot be read; it includes another file,
@@ -230,7 +230,7 @@ class Columns(ColumnsSettings):
             [n] float64, NaN where missing; or text, None where missing.
 
         Raises:
-            DataError: as ``_content``.
+            DataError: a value is infinite, or missing where ``missing`` is "error".
         """
         if name in self.categorical:
             setting = f"{self.SETTING}.categorical.{name}"
@@ -433,7 +433,7 @@ class Columns(ColumnsSettings):
 
         Args:
             column: the column, which ``from_data`` lists.
-            more: how many further columns it lists.
+            more: the number of further columns that the sentence lists.
         """
         is_numeric = column in self.numeric
         group = "numeric" if is_numeric else "categorical"
@@ -624,7 +624,7 @@ class Table(TableSettings, Columns, LabelledFile):
         return declared("split_by_file", file=self.test.name, setting="dataset.test")
 
     def _measured(self, part: str, code: str) -> Fact | None:
-        """Return the fact that ``agt measure`` released a constant; None: it did not.
+        """Return the fact that ``agt measure`` released a constant; None: no release is recorded.
 
         The constant is not declared. Only the fact that its value in the settings was not changed
         is declared.

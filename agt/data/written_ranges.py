@@ -20,7 +20,7 @@ def read_written_ranges(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return settings of a table in which the text of ranges is read by the declared formats.
 
     Args:
-        settings: of a table, before they are checked. They are not changed.
+        settings: the settings of a table, before they are checked. They are not changed.
 
     Raises:
         ValueError: text is neither a date nor a number in the format of its column.
@@ -47,8 +47,8 @@ def check_unquoted_points(path: Path, settings: Mapping[str, Any] | None = None)
 
     Args:
         path: the file; its entry ``dataset`` is read as well, if it has one.
-        settings: of the table, which say how its numbers are written; a range of the file that
-            they replace is not checked. None: those of the file itself.
+        settings: the settings of the table, which say how its numbers are written; a range of the
+            file that they replace is not checked. None: those of the file itself.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -101,8 +101,9 @@ def _separators(settings: Mapping[str, Any], column: object) -> tuple[str, str]:
     """Return the decimal separator of a column's numbers, and what may separate thousands.
 
     Args:
-        settings: of the table.
-        column: whose numbers have the format that ``formats`` declares, or that of the csv.
+        settings: the settings of the table.
+        column: the column, whose numbers have the format that ``formats`` declares, or that of the
+            csv.
     """
     formats = settings.get("formats")
     form = formats.get(column) if isinstance(formats, Mapping) else None
@@ -122,7 +123,7 @@ def _numbers_in(ends: object, decimal: str, thousands: str) -> object:
             unchanged.
         decimal: the decimal separator; where it is a point, and nothing separates thousands, text
             stays unchanged.
-        thousands: what may separate thousands; empty: nothing may.
+        thousands: the character that may separate thousands; empty: no character may.
 
     Raises:
         ValueError: text is neither a date nor a number that is written so.

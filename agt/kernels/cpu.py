@@ -700,7 +700,7 @@ def _interval(lower: Tensor, upper: Tensor, is_valid: bool) -> Interval:
 
     Args:
         lower, upper: the bounds.
-        is_valid: whether all of them are finite and in order.
+        is_valid: whether all bounds are finite and in order.
     """
     if is_valid:
         return Interval.unchecked(lower, upper)

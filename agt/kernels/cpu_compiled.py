@@ -207,7 +207,7 @@ def _may_clip(records, p, q, j, norms):  # type: ignore[no-untyped-def]
         records: a list of rows of the inputs.
         p, q: the factors that each row is multiplied by.
         j: the position of the first of the four entries.
-        norms: for each row, the largest absolute value of the inputs in it.
+        norms: the largest absolute value of the inputs in each row.
     """
     largest = 0.0
     for t in range(j, j + 4):
@@ -856,7 +856,7 @@ def _value_of_rank(values, count, rank):  # type: ignore[no-untyped-def]
             multiple of ``LANES``; the elements from ``count`` up to there are overwritten with a
             number above all values, so that vectorised loops have no remainder.
         count: how many values there are.
-        rank: from 1 (the smallest) to ``count``.
+        rank: the rank, from 1 (the smallest) to ``count``.
     """
     full = (count + LANES - 1) & -LANES
     for s in range(count, full):

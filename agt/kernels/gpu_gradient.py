@@ -55,8 +55,9 @@ def gradient_bounds(  # type: ignore[no-untyped-def]
         j: [TILE_OUTPUTS], the indices of this program's outputs.
         i: [TILE_INPUTS], the indices of this program's inputs.
         sign: 1.0, or -1.0 for bounds on the gradient with the sign reversed.
-        INPUT_KIND: which product is computed, from ``input_kind``. "rump" gives wider bounds; the
-            other kinds give the exact bounds, each by the fewest products that its inputs allow.
+        INPUT_KIND: the kind of product that is computed, from ``input_kind``. "rump" gives wider
+            bounds; the other kinds give the exact bounds, each by the fewest products that its
+            inputs allow.
 
     Returns:
         (lower, upper), each int64 [TILE_OUTPUTS, TILE_INPUTS], or [TILE_OUTPUTS, 1] for a bias.

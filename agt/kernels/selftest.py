@@ -41,9 +41,9 @@ class Probe:
 
             Args:
                 count: the product of ``shape``.
-                step: from one number to the next in eighths, modulo 31; not a multiple of 31, so
-                    that all values occur in a scattered order.
-                shape: of the result.
+                step: the difference between successive numbers in eighths, modulo 31; not a
+                    multiple of 31, so that all values occur in a scattered order.
+                shape: the shape of the result.
             """
             eighths = (torch.arange(count, dtype=torch.float64, device=device) * step) % 31 - 15
             return eighths.view(shape) / 8
@@ -266,7 +266,7 @@ def check_kernel(kernel: ReferenceKernel, device: str) -> None:
         device: the device that it runs on, "cpu" or "cuda".
 
     Raises:
-        UnsoundError: as ``check_cases``.
+        UnsoundError: a number, a shape or a dtype differs.
         Exception: whatever compiling or launching the kernel raises.
     """
     check_cases(kernel, device, CASES)
@@ -316,7 +316,7 @@ def warn_of_replacement(name: str, next_name: str, error: Exception) -> None:
     Args:
         name: the kernel's name.
         next_name: the name of the kernel that replaces it, and gives the same numbers.
-        error: why it does not work.
+        error: the error that shows why the kernel does not work.
     """
     lines = str(error).strip().splitlines()
     cause = lines[0] if lines else ""  # some errors have no message

@@ -23,8 +23,8 @@ def run_jobs(function: Callable[..., Result], jobs: int, *arguments: object) -> 
     Args:
         function: called as function(first, stop, *arguments); it does the jobs ``first`` to
             ``stop`` - 1.
-        jobs: how many jobs there are.
-        arguments: what else the function takes.
+        jobs: the number of jobs.
+        arguments: the further arguments of the function.
 
     Returns:
         What each call returned, in the order of the jobs; an empty list if there are no jobs.
@@ -66,6 +66,6 @@ def _workers(process: int, threads: int) -> ThreadPoolExecutor:
 
     Args:
         process: the id of this process. A forked process inherits no threads, so it starts its own.
-        threads: how many there are.
+        threads: the number of worker threads.
     """
     return ThreadPoolExecutor(threads, thread_name_prefix=_WORKER_PREFIX)

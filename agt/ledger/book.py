@@ -44,7 +44,8 @@ class Population:
 
     Attributes:
         name: the name of the population, such as "customers".
-        unit: whose addition or removal makes a neighbouring dataset, in words ("one customer").
+        unit: the unit whose addition or removal makes a neighbouring dataset, in words ("one
+            customer").
         relation: the name of the relation of every run that is released from.
         allowance: the budget for all releases together.
 
@@ -219,7 +220,7 @@ class Book:
 
     Attributes:
         opening: the first entry, whose hash names the ledger.
-        population: whose data the budget is about.
+        population: the people whose data the budget is about.
         last: the newest entry.
         spent: the cost of all debits.
         heads: (number of the entry, path) of each head file, in the order of the entries.
@@ -234,7 +235,7 @@ class Book:
         backward_entries: the numbers of entries whose time is earlier than that of the entry
             before them; checkpoints are left out.
         moved: each move of the head file, as claims state it.
-        declared: what the owner declared about other ledgers: ``store.identity_of`` a file that
+        declared: the owner's declarations about other ledgers: ``store.identity_of`` a file that
             counts no releases about these people; or ``first_entry`` of a ledger that this ledger
             replaced.
         other_ledgers: the same declarations, as claims state them.

@@ -54,7 +54,7 @@ def check_local(path: Path, remedy: str) -> None:
 
     Args:
         path: the file, which need not exist.
-        remedy: what the user can do instead, as the end of the message.
+        remedy: the end of the message, which says what the user can do instead.
     """
     kind = file_system(path)
     if kind.removeprefix("fuse.") in NETWORK:

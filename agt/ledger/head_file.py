@@ -86,7 +86,7 @@ class HeadFile:
         leave it unchanged.
 
         Raises:
-            AgtError: as ``exists``.
+            AgtError: it cannot be found out whether the file exists.
             OSError: the file cannot be written.
         """
         if self.exists():
@@ -143,11 +143,13 @@ class HeadFile:
             losses: the hashes of entries that declare that a head file was lost.
             head_to_record: called with the present head while the file is locked. It returns the
                 head to record; None: the present head stays.
-            seconds: how long to wait for the lock.
+            seconds: the longest time to wait for the lock, in seconds.
 
         Raises:
-            Busy, Broken: as ``locked``.
-            AgtError: as ``locked``; or it cannot be recorded that the losses are known.
+            Busy: another process held the lock for ``seconds``.
+            Broken: the file is missing, damaged, or another ledger's.
+            AgtError: the file cannot be opened or written, or it cannot be recorded that the losses
+                are known.
         """
         with self._open(os.O_RDWR) as handle:
             acquire_lock(handle, seconds, self._setting)
@@ -200,7 +202,7 @@ class HeadFile:
         The function returns when the head is on the disk.
 
         Args:
-            seconds: how long to wait for the lock.
+            seconds: the longest time to wait for the lock, in seconds.
 
         Raises:
             Busy: another process held the lock for all of this time.
@@ -327,8 +329,8 @@ def head_file_path(head: Path, ledger: Path) -> Path:
     """Return the path of a ledger's head file.
 
     Args:
-        head: what the user named: the file itself, or a folder, in which the head file has the
-            ledger's name.
+        head: the path that the user gave: the file itself, or a folder, in which the head file has
+            the ledger's name.
         ledger: the ledger's file.
 
     Raises:

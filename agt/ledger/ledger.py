@@ -136,8 +136,8 @@ class MatchingTable:
     Attributes:
         ledger: ``Book.first_entry`` of the ledger.
         name: the name of the admitted table.
-        shared: what both tables share, for messages: "data", "file", or a phrase that says how many
-            names.
+        shared: a phrase on what both tables share, for messages: "data", "file", or a phrase that
+            says how many names.
         by_names: whether names of units are the only sign that the people are the same.
         share: the fraction of the compared names that occurs in both tables; 1 where none were
             compared.
@@ -340,11 +340,11 @@ class Ledger:
 
         Args:
             path: the ledger's file, which must not exist.
-            population: whose data the budget is about.
+            population: the people whose data the budget is about.
             head: a new head file, preferably on another disk, or a folder for it; None: the ledger
                 has no head file.
             tables: the tables to admit, which are about these people.
-            declared: what the owner declares about other ledgers, each as ``declare`` takes it.
+            declared: the owner's declarations about other ledgers, each as ``declare`` takes it.
 
         Raises:
             ConfigError: a file exists already, or another ledger in the folder counts a table's
@@ -494,7 +494,7 @@ class Ledger:
         """Return the sentences about this ledger in the claims of releases that it charges.
 
         Args:
-            brief: as in ``LedgerState.lines``.
+            brief: True: the sentences for a terminal, without what ``agt ledger init`` has said.
         """
         return self.ledger_state_at(self.book.last.number).lines(self.population.unit, brief)
 
@@ -1112,9 +1112,9 @@ class Ledger:
 
         Args:
             table: the table.
-            unit: what the owner declares the table's unit to be, which must be the population's;
-                None: nothing is declared, so the table must have the population's unit by name, or
-                the column of the first admitted table.
+            unit: the table's unit, as the owner declares it, which must be the population's; None:
+                nothing is declared, so the table must have the population's unit by name, or the
+                column of the first admitted table.
         """
         population = self.population
         first = next(iter(self._book.tables.values()), None)

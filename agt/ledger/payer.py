@@ -160,8 +160,8 @@ class NoPayer:
     """A payer without a ledger: every question is new, each release is paid, no answer is stored.
 
     Attributes:
-        uncounted: why no ledger counts the releases; None for a simulation, which none needs to
-            count.
+        uncounted: the reason why no ledger counts the releases; None for a simulation, which none
+            needs to count.
         name: empty, because there is no population.
     """
 

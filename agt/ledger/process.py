@@ -362,8 +362,8 @@ def _describe_search_refusal(total: PrivacyTotal | None) -> str:
     """Return a message that says why a private fit is refused within a search.
 
     Args:
-        total: the total of earlier releases; None: there are none in this process, and the fit is
-            refused because the search runs in several processes or threads.
+        total: the total of earlier releases; None: this process made no earlier release, and the
+            fit is refused because the search runs in several processes or threads.
     """
     advice = (
         "use agt's default settings, which need no search for hyperparameters. Otherwise search on "

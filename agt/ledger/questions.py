@@ -32,7 +32,7 @@ def question_terms(
         run: the digest of the training run.
         mechanism: the mechanism with its parameters.
         accounting: the name of the accounting, "rigorous" or "paper".
-        counting: what the evidence counts, "distance" or "index".
+        counting: the kind of number that the evidence is: "distance" or "index".
     """
     return [run, {"name": mechanism.name, **asdict(mechanism)}, accounting, counting]
 

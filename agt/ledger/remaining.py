@@ -25,9 +25,11 @@ class RemainingBudget:
     """The largest total eps of further releases of each kind, rounded down; for display only.
 
     Attributes:
-        labels_eps: of labels without Gaussian noise, all of them together; 0: none fits.
-        gaussian_eps: of one release with Gaussian noise and the budget's delta; 0: none fits.
-        delta: of the budget.
+        labels_eps: the largest eps of labels without Gaussian noise, all of them together; 0: none
+            fits.
+        gaussian_eps: the largest eps of one release with Gaussian noise and the budget's delta; 0:
+            none fits.
+        delta: the delta of the budget.
     """
 
     labels_eps: float

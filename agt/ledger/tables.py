@@ -20,13 +20,13 @@ class AdmittedTable:
         name: the table's name, for messages.
         data: the digest of its data.
         files: the SHA-256 of each file that it was read from.
-        unit: which records of the table belong together: those of one person, say.
+        unit: the rule by which records of the table belong together, such as those of one person.
         before: digests of the data before records were erased. Nothing more may be released from
             these data once this table is admitted.
         people: a sample of the names of its units: the hashes of ``sample_names``. In a table that
             was read from a ledger they are hashed again with the ledger's salt (``hash_names``).
         paths: the paths of its files when it was admitted.
-        columns: a hash of the names of its columns; empty if it is not known.
+        columns: a hash of the names of its columns; empty if these are not known.
         apart: whether the owner declared that its people are not those of the other ledgers in the
             folder, although some names occur in both.
     """

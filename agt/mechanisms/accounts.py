@@ -51,9 +51,9 @@ class MovedHead:
 
     Attributes:
         entry: the number of the entry.
-        time: when the entry was written.
+        time: the time at which the entry was written.
         lost: the earlier head file was lost, and a new one was started.
-        before: the earlier place; None: there was no head file.
+        before: the place of the earlier head file; None: there was no head file.
     """
 
     entry: Count
@@ -82,7 +82,7 @@ class OtherLedger:
             ledger replaces the other one.
 
     Raises:
-        ConfigError: both are given, or neither.
+        ConfigError: ``file`` and ``first_entry`` are both given, or neither is.
     """
 
     entry: Count
@@ -114,9 +114,9 @@ class LedgerState:
         tables: the tables whose people share the budget, in the order in which they were admitted.
         moved: each change of the head file's place, in the order of the entries. (The head file
             is a copy of the newest entry's hash, which shows that the ledger is no older copy.)
-        declared: what the data owner declared about other ledgers, in the order of the entries.
-        second_head: where the head file is now: "away" from the ledger (on another disk), on the
-            "same_disk", or nowhere ("none").
+        declared: the data owner's declarations about other ledgers, in the order of the entries.
+        second_head: the place of the head file now: "away" from the ledger (on another disk), on
+            the "same_disk", or nowhere ("none").
     """
 
     tables: tuple[CountedTable, ...]
@@ -133,8 +133,8 @@ class LedgerState:
         on the ledger's disk or does not exist.
 
         Args:
-            unit: what the population calls a unit (whose data a neighbour lacks), such as "person".
-            brief: for a terminal: what ``agt ledger init`` has said is left out.
+            unit: the population's name for a unit (whose data a neighbour lacks), such as "person".
+            brief: True: the sentences for a terminal, without what ``agt ledger init`` has said.
         """
         lines = []
         if self.tables:
@@ -156,8 +156,8 @@ class Account:
 
     Attributes:
         population: the name of the population whose budget the ledger holds.
-        unit: whose addition or removal makes a neighbouring dataset, in the owner's words.
-        counts: what the ledger debits: "entry": the whole release, in this entry; "answers": each
+        unit: the unit whose addition or removal makes a neighbouring dataset, in the owner's words.
+        counts: the kind of debit: "entry": the whole release, in this entry; "answers": each
             answer, when its question comes; "nothing": all of it was released before.
         entry: the number of the debit's entry, or of the newest entry where there is no debit.
         allowance: the budget for everything that is ever released about the population.
@@ -168,9 +168,10 @@ class Account:
             the claim is the budget's, too.
         first_entry: the first digits of the hash of the ledger's first entry, which identify the
             ledger.
-        ledger: what the ledger declares about its tables and files.
+        ledger: the ledger's declarations about its tables and files.
         elsewhere: the first digits of the first entries of ledgers in other folders that count the
-            same people, as agt found them when the release was made; None: it found none.
+            same people, as agt found them when the release was made; None: agt found no such
+            ledgers.
     """
 
     population: str
@@ -202,7 +203,8 @@ class Account:
         used up, and what the ledger declares about its tables and files.
 
         Args:
-            brief: for a terminal: what ``agt ledger init`` has said of the ledger is left out.
+            brief: True: the sentences for a terminal, without what ``agt ledger init`` has said of
+                the ledger.
         """
         allowance = self.allowance
         eps, delta = allowance.eps, allowance.delta
@@ -231,10 +233,10 @@ class Uncounted:
     Attributes:
         why: "call": a program called the library without a ledger; "unnamed": the command line
             named no ledger; "declined": the user declined one (ledger=none).
-        ledgers: where one was declined: the ledgers in the working directory that are about these
-            people.
-        unopened: where one was declined: the working directory has ledgers that could not be
-            opened.
+        ledgers: if the user declined a ledger, the ledgers in the working directory that are about
+            these people.
+        unopened: True if the user declined a ledger, and the working directory has ledgers that
+            could not be opened.
 
     Raises:
         ConfigError: ``ledgers`` or ``unopened`` is given although no ledger was declined.

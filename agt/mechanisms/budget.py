@@ -135,9 +135,9 @@ class Cost:
     probability delta. That event is called a leak. Gaussian noise has no leaks.
 
     Attributes:
-        pure: if nothing leaks, all releases together are pure-DP with this eps; infinite if one of
-            them has Gaussian noise.
-        square: if nothing leaks, all releases together are mu-GDP with this mu^2.
+        pure: the eps with which all releases together are pure-DP if nothing leaks; infinite if one
+            of them has Gaussian noise.
+        square: the mu^2 with which all releases together are mu-GDP if nothing leaks.
         leak: an upper bound on the probability that one of the releases leaks.
 
     Raises:
@@ -327,7 +327,7 @@ class Allowance(TotalBudget):
         has a privacy curve of its own.
 
         Args:
-            eps: at least 0; it may differ from the budget's eps.
+            eps: the eps of the result, at least 0; it may differ from the budget's eps.
         """
         # Lemma 8 of docs/proofs/budget.md: delta is at most the sum of the limit for leaks, the
         # delta of one pure-DP release of the budget's eps, and the delta of mu_limit-GDP.

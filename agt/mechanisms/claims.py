@@ -68,16 +68,17 @@ class Claim:
         simulated: the release was drawn from a seed, so that its noise can be predicted.
         reasons: the conditions that do not hold; ``()``: the guarantee is proved. Where there is a
             reason, no other field of the claim is guaranteed.
-        guarantee: of each release: of one query's label, the number, the weights or the constants.
+        guarantee: the guarantee of each release: of one query's label, the number, the weights or
+            the constants.
         mechanism: the mechanism's name.
-        output: what is released: labels, one number, weights, or constants.
+        output: the kind of output that is released: labels, one number, weights, or constants.
         releases: how many releases there are, each with the guarantee.
         answers: how many queries the releases answer; None: any number (weights).
         one_by_one: each answer was paid for when its question came, so that the number of answers
             was not fixed before the first was drawn.
         most: the maximum number of answers, fixed before the first was drawn, over which the totals
             are computed; only if ``one_by_one``. None: no maximum was fixed.
-        relation: which datasets are neighbours.
+        relation: the relation, which says which datasets are neighbours.
         accounting: "rigorous" or "paper", as in ``agt.release.ReleaseTerms``.
         counting: what the evidence of a query counts: "distance" or "index", as in
             ``agt.release.ReleaseTerms``.
@@ -90,9 +91,10 @@ class Claim:
             proved, or no number of releases was fixed beforehand.
         account: the ledger (the file of one population's budget) that counts the release; None: no
             ledger does.
-        uncounted: why no ledger counts the release; None where one does, and in a simulation.
+        uncounted: the reason why no ledger counts the release; None where one does, and in a
+            simulation.
         issued: the day of the release; None: not recorded.
-        outside: what the claim does not cover, as sentences.
+        outside: sentences that say what the claim does not cover.
         words: the whole claim as sentences, the guarantee first.
 
     Raises:
@@ -212,9 +214,9 @@ class Claim:
         says that it would hold without the seed.
 
         Args:
-            brief: for a terminal: totals take the place of a guarantee that is not in terms of
-                (eps, delta), the scope is shortened, declarations are named by their condition, and
-                what ``agt ledger init`` has said of the ledger is left out.
+            brief: True: the sentences for a terminal: totals take the place of a guarantee that is
+                not in terms of (eps, delta), the scope is shortened, declarations are named by
+                their condition, and what ``agt ledger init`` has said of the ledger is left out.
         """
         lines = [self.text]
         # Without totals, the guarantee in the first sentence is the total.
@@ -242,7 +244,7 @@ class Claim:
         """Return warnings for the data owner before the draw, if the guarantee protects little.
 
         They are about a total eps above ``WEAK_EPS`` and about a delta above one over the number of
-        records. An empty list: there is nothing to warn of.
+        records. The list is empty if there is nothing to warn of.
 
         Args:
             size: a public estimate of the number of training records; None: not declared, so that

@@ -73,7 +73,8 @@ def total(
     Args:
         guarantee: the guarantee of each query, whatever the other queries answered.
         queries: Q, the number of queries, fixed beforehand.
-        delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
+        delta: the delta of all queries together, in [0, 1); 0 allows only the basic bound on pure
+            eps-DP.
         bounds: names of the bounds that may be used.
 
     Raises:
@@ -105,7 +106,8 @@ def eps_by_bound(
     Args:
         guarantee: the guarantee of each query, whatever the other queries answered.
         queries: Q, the number of queries, fixed beforehand.
-        delta: in [0, 1), of all queries together; 0 allows only the basic bound on pure eps-DP.
+        delta: the delta of all queries together, in [0, 1); 0 allows only the basic bound on pure
+            eps-DP.
         bounds: names of the bounds to compute (``PUBLISHED_BOUNDS``: those that the papers
             compare).
 

@@ -28,8 +28,8 @@ class NormalBounds(NamedTuple):
     """Bounds on the standard normal distribution function Phi and its density phi at a point x.
 
     Attributes:
-        lower: at most Phi(x).
-        upper: at least Phi(x).
+        lower: a lower bound on Phi(x).
+        upper: an upper bound on Phi(x).
         density: above 0 and at most phi(x).
     """
 
@@ -56,7 +56,7 @@ def bound_normal(x: Decimal) -> NormalBounds:
     The bounds on Phi(x) are within 10^-60 of each other. The density is bounded from below only.
 
     Args:
-        x: from ``NORMAL_LEFT_END`` (-13.5) to 0.
+        x: the point, from ``NORMAL_LEFT_END`` (-13.5) to 0.
 
     Raises:
         ValueError: x is outside this range.

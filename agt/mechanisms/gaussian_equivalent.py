@@ -66,7 +66,7 @@ def _squared_mu_of_block(eps: float, releases: int) -> float:
 
     Args:
         eps: the eps of each release, in [1e-15, 100].
-        releases: from 1 to ``BLOCK_RELEASES``.
+        releases: the number of releases, from 1 to ``BLOCK_RELEASES``.
     """
     # Lemma 1 of docs/proofs/gaussian_equivalent.md: the releases are mu-GDP if mu is at least the
     # sum of the quantiles of both errors at every vertex; the second error of a vertex is the first

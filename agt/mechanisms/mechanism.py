@@ -43,7 +43,7 @@ def register(kind: Named, registry: dict[str, Named]) -> None:
 
     Args:
         kind: the class.
-        registry: from names to classes; it is changed.
+        registry: name -> class; the class is added to it.
 
     Raises:
         ConfigError: another class has this name.
@@ -378,7 +378,7 @@ def _check_evidence(values: np.ndarray, need: Need, largest: int) -> np.ndarray:
         values: integers >= 0 of any shape: stable distances (how many edits of the training data
             certainly leave a label) or gaps between vote counts.
         need: the kind of evidence; for "nothing", all of it becomes 0.
-        largest: at least 1.
+        largest: the largest value that is returned, at least 1.
 
     Raises:
         ConfigError: the evidence is negative, or not integer.

@@ -174,8 +174,8 @@ class QueryEvidence(Evidence):
             if counting="index", how many values of the grid of such numbers are certified.
         classes: C, the number of labels.
         tally: an ensemble's votes: [n] the gaps between two classes' counts, or [n, C] the counts
-            of more classes; None: there is no ensemble.
-        votes: [n] the label that most members of the ensemble give; None: there is no ensemble.
+            of more classes; None: the model is no ensemble.
+        votes: [n] the label that most members of the ensemble give; None: the model is no ensemble.
         changed_votes: the number of members' votes that one edit of the training data can change.
     """
 
@@ -595,8 +595,8 @@ class Plan(Generic[E]):
         evidence: the labels and the evidence that mechanisms read, for each query.
         names: the label mechanisms that were compared.
         delta: the delta of every total budget.
-        releases: for every mechanism and every budget that is large enough for it, the guarantee
-            and the expected score.
+        releases: the guarantee and the expected score of every mechanism at every budget that is
+            large enough for it.
         weights: the best release of weights for each total eps that is large enough for one; None:
             no mechanism can release this model's weights.
         one_by_one: total eps -> the mechanism that can answer most queries one by one with almost

@@ -85,9 +85,10 @@ class SumNoiseScales:
     M is the sum of the features, G their second moments, and S the sums of features for each class.
 
     Attributes:
-        mean: of the noise on each number of M.
-        gram: of the noise on each diagonal number of G. Off the diagonal it is gram / sqrt 2.
-        sums: of the noise on each number of S.
+        mean: the standard deviation of the noise on each number of M.
+        gram: the standard deviation of the noise on each diagonal number of G. Off the diagonal it
+            is gram / sqrt 2.
+        sums: the standard deviation of the noise on each number of S.
     """
 
     mean: float

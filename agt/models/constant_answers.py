@@ -84,7 +84,7 @@ def is_nearly_constant(prediction: np.ndarray, labels: np.ndarray | None) -> boo
 
     Args:
         prediction: [n] class indices, the model's answers.
-        labels: [n] the true class indices; None: they are not known.
+        labels: [n] the true class indices; None: the true classes are not known.
     """
     count = len(prediction)
     if count < MINIMUM_RECORDS:

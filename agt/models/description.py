@@ -94,10 +94,10 @@ def check_model_format(model_format: object, name: str) -> None:
 
     Args:
         model_format: the entry "format" of a file.
-        name: what messages call the file.
+        name: the name of the file in messages.
 
     Raises:
-        Superseded: in this format facts are sentences.
+        Superseded: only earlier versions wrote the format, in which facts are sentences.
         ConfigError: the format is unknown.
     """
     if model_format == FORMAT_OF_TEXT:
@@ -143,7 +143,7 @@ def read_dataset(
 
     Args:
         node: the values, read from JSON.
-        name: what tables call the dataset.
+        name: the name of the dataset in tables.
 
     Returns:
         The dataset, and how many records it had: one number, or one for each member of an ensemble;

@@ -568,7 +568,7 @@ class FeatureMap:
         return self(x, dtype)
 
     def coded(self, x: np.ndarray, dtype: str) -> CodedFeatures | None:
-        """Return phi of records that are held as codes, coded as well; None: it cannot be.
+        """Return phi of records that are held as codes, coded as well; None: phi cannot be coded.
 
         It has the bits that computing each row of phi gives, because all rows have the same numbers
         in the same order, zeros and signs aside (``CodedFeatures.with_rows_changed``). So all are

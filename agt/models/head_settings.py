@@ -94,7 +94,7 @@ class ConvSettings(HeadSettings):
 
     @property
     def linear(self) -> bool:
-        """False: there are convolutions."""
+        """Return False, because the network has convolutions."""
         return False
 
     def check_axes(self, axes: int) -> None:

@@ -571,8 +571,8 @@ def from_layers(layers: LayerList) -> nn.Sequential:
     """Build a network from the plain values that ``describe_layers`` returned.
 
     Args:
-        layers: for each layer a dict of "name", "layer" (the name of its class), and the arguments
-            of its constructor.
+        layers: a dict for each layer, with "name", "layer" (the name of its class), and the
+            arguments of its constructor.
 
     Returns:
         The network, with new random parameters that the caller has to replace.

@@ -53,7 +53,7 @@ class CannotRemove(AgtError):
     """The error that a kind's own method cannot remove the given records from a trained model.
 
     Attributes:
-        reason: why not, as a code with values, which the report of an erasure records.
+        reason: the reason, as a code with values, which the report of an erasure records.
     """
 
     def __init__(self, reason: Remark) -> None:
@@ -71,7 +71,7 @@ class RemovalBounds:
     Attributes:
         spent: the bound on the error after training and the removals made so far.
         total: the largest error that the kind's method may leave.
-        hidden: the largest error that is masked by noise on the weights; None: there is no noise.
+        hidden: the largest error that is masked by noise on the weights; None: no noise is added.
         noise: the standard deviation of that noise; 0: there is no noise.
     """
 
@@ -106,8 +106,9 @@ class CertificateKind(CertificateConfig):
         regularised_by: the training setting that regularises the model most directly, which
             ``agt tune`` varies.
         certifies_more: another kind that certified more on large tables of two classes in all
-            comparisons of docs/recipe.md; empty: none is known.
-        retraining_refusal: why ``Fitted.unfit`` does not train this kind again; None: it does.
+            comparisons of docs/recipe.md; empty: no such setting is known.
+        retraining_refusal: the reason why ``Fitted.unfit`` does not train this kind again; None: it
+            trains this kind again.
     """
 
     features: FeaturesConfig = FeaturesConfig()
@@ -428,7 +429,7 @@ class CertificateKind(CertificateConfig):
         """Return whether one edit of the data provably changes every stable distance by at most 1.
 
         A stable distance is the number of edits that a query's label withstands. Mechanisms that
-        use it as a score of sensitivity 1 need this proof. The default is False: there is none.
+        use it as a score of sensitivity 1 need this proof. The default is False: it is not proved.
         """
         return False
 

@@ -68,7 +68,7 @@ class LinearComparison:
 
     @property
     def warning(self) -> Message | None:
-        """The warning that a linear classifier is clearly better; None: it is not."""
+        """The warning that a linear classifier is clearly better; None: it is not better."""
         if not self.is_linear_better:
             return None
         return Message(

@@ -302,7 +302,7 @@ class Model(ABC):
         """Return a model with the same parameters and another problem.
 
         Args:
-            problem: for example this model's own problem without its training records.
+            problem: the other problem, for example this model's own without its training records.
         """
         return replace(self, problem=problem)
 

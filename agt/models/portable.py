@@ -154,7 +154,7 @@ class Portable:
             source: the configuration of the dataset, with its public constants as numbers; empty if
                 the model was trained on arrays.
             words: all that may be said about the release, a sentence each, the privacy claim first.
-            brief: a shorter form of ``words`` for terminals; empty: there is none.
+            brief: a shorter form of ``words`` for terminals; empty: there is no shorter form.
 
         Raises:
             ValueError: the noise comes from a known seed (a simulation).

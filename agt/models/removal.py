@@ -653,7 +653,7 @@ def _max_residual(config: RemovalConfig, budget: float | None) -> float:
 
     Args:
         config: the settings of the certificate.
-        budget: the largest residual that the noise hides; None: there is no noise.
+        budget: the largest residual that the noise hides; None: no noise is added.
 
     Returns:
         ``budget``; but without noise, or if every removal measures the residual

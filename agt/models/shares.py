@@ -15,9 +15,9 @@ def logistic_shares(margins: np.ndarray) -> np.ndarray:
     The logits are not needed, because softmax depends only on their differences.
 
     Args:
-        margins: as ``agt.numeric.signed_margins`` returns them: for two classes [1, n], the logit
-            of class 1 less the logit of class 0; for more classes [C, n], each logit less the
-            largest logit of the other classes.
+        margins: the margins that ``agt.numeric.signed_margins`` returns: for two classes [1, n],
+            the logit of class 1 less the logit of class 0; for more classes [C, n], each logit less
+            the largest logit of the other classes.
     """
     if len(margins) == 1:
         share_of_class_1 = expit(margins[0])
@@ -35,8 +35,9 @@ def shares_of_leads(leads: np.ndarray) -> np.ndarray:
     classes.
 
     Args:
-        leads: for two classes [1, n], the fraction of class 1 less that of class 0; for more
-            classes [C, n], each fraction less the largest of the other classes.
+        leads: the differences of the fractions: for two classes [1, n], the fraction of class 1
+            less that of class 0; for more classes [C, n], each fraction less the largest of the
+            other classes.
     """
     if len(leads) == 1:
         lead_of_class_1 = leads[0]

@@ -287,7 +287,7 @@ def _chain(graph: fx.Graph, origin: str) -> list[fx.Node]:
     """Return the operations from the input to the output of a graph.
 
     Args:
-        graph: what was recorded.
+        graph: the recorded operations of the network.
         origin: the place that the network comes from, for messages.
 
     Raises:
@@ -406,7 +406,7 @@ def _layers_of_function(node: fx.Node, before: Layers) -> list[nn.Module]:
 
 
 def _reshaping_layers(name: str, node: fx.Node, before: Layers) -> list[nn.Module] | None:
-    """Return the layers that change the shape of records as a function does; None: none do.
+    """Return the layers that change the shape of records as a function does; None: no layers do.
 
     Whether a record has as many numbers as a shape that is given, ``check_same_outputs`` finds out.
 

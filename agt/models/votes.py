@@ -448,7 +448,7 @@ class FlipModel(VotesModel):
     weights are linear in the labels (Lemma 1 of docs/proofs/flips.md).
 
     Attributes:
-        members: for each member its labels and their influence; empty before training.
+        members: the labels of each member and their influence; empty before training.
     """
 
     members: tuple[MemberInfluence, ...] = ()

@@ -14,7 +14,7 @@ class VotesRecipe:
     """The default settings of votes on one kind of data.
 
     Attributes:
-        records_per_member: how many declared records there are for each member.
+        records_per_member: the number of declared records for each member.
         strength: the factor of each member's regulariser, ``certificate.strength``.
         people_per_member: how many people a member has at least on average, where one person may
             have several records; 0: that does not count.
@@ -86,7 +86,7 @@ def votes_recipe(
         ridge: members are agt's ridge regressions.
         numeric: labels are numbers, not classes.
         counts_label_flips: one edit changes one label (``relation=flip``).
-        version: which version of the recipe, a key of ``VOTES_ON_TABLES``.
+        version: the version of the recipe, a key of ``VOTES_ON_TABLES``.
 
     Raises:
         KeyError: this version of agt does not know this version of the recipe.

@@ -328,7 +328,7 @@ class Votes(ClosedFormModel):
 
     @property
     def _size_facts(self) -> tuple[Fact, ...]:
-        """Why the declared size of the data is public; empty: none was declared.
+        """Why the declared size of the data is public; empty: no size was declared.
 
         The recipe computes the number of members from it (docs/recipe_reference.md), so a size that
         depended on the records would make this number depend on them.

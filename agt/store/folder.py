@@ -130,7 +130,7 @@ class Folder:
         folder: its path; of a ``part``, that of the subfolder.
         home: the folder with the manifest, which is ``folder`` itself unless this is a ``part``.
         manifest: the hashes that its files must have.
-        key: the setting that names it, for messages; empty: none does.
+        key: the setting that names the folder, for messages; empty: no setting names it.
     """
 
     folder: Path
@@ -154,7 +154,7 @@ class Folder:
             folder: the folder.
             command: the command that must have written it.
             digest: the digest that it must have; None: any.
-            key: the setting that names it, for messages; empty: none does.
+            key: the setting that names the folder, for messages; empty: no setting names it.
             verify: False: no file is read now, but each is still verified when it is read.
 
         Raises:
@@ -242,7 +242,7 @@ def broken_as_config_error(folder: Path, key: str) -> Iterator[None]:
 
     Args:
         folder: the folder whose files are read in the block.
-        key: the setting that names it; empty: none does.
+        key: the setting that names the folder; empty: no setting names it.
 
     Raises:
         ConfigError: a file is broken.

@@ -73,7 +73,7 @@ class BatchPlan:
                 sum, is the dataset's size divided by the number of batches. The default ``n_max``,
                 the cap on a batch's records, is 1.1 B + 6 sqrt(B), rounded up.
             epochs: the number of passes over the data.
-            declared_size: the public size of the dataset; None: none was declared.
+            declared_size: the public size of the dataset; None: no size was declared.
             records: the actual number of records, used as the size if none was declared. The
                 normaliser is then private, and the plan's ``declared`` is False.
 

@@ -457,7 +457,8 @@ class TrainingRun:
         A fragment is a part of a batch.
 
         Args:
-            record_bounds: for each parameter, the bounds to add, and the bounds to select from.
+            record_bounds: two items for each parameter, the bounds to add, and the bounds to select
+                from.
             lower: parameter name -> int64 [K, ...], the sums of lower bounds so far.
             upper: parameter name -> int64 [K, ...], the sums of upper bounds so far.
             selector: parameter name -> the selection of the most extreme bounds so far; empty: the
@@ -578,8 +579,8 @@ class TrainingRun:
 
         Args:
             name: the parameter's name.
-            selectors: for each part of the group of k, parameter name -> the selection.
-            counts: for each part of the group, [K] int64, the number of selected bounds at each k.
+            selectors: a mapping for each part of the group of k, parameter name -> the selection.
+            counts: the number of selected bounds at each k, [K] int64, for each part of the group.
 
         Returns:
             (sums of the greatest lower bounds, sums of the least upper bounds), int64 of shape
@@ -734,8 +735,8 @@ def _join_groups(bounds_of_groups: list[dict[str, Interval]]) -> dict[str, Inter
     """Return the bounds of all parameters for the whole grid of k, from those of its groups.
 
     Args:
-        bounds_of_groups: for each group of k in order, parameter name -> bounds of shape [k of the
-            group, ...].
+        bounds_of_groups: a mapping for each group of k, in order: parameter name -> bounds of shape
+            [k of the group, ...].
 
     Returns:
         Parameter name -> bounds of shape [K, ...].

@@ -54,7 +54,7 @@ class Stream:
         dtype: the type of the features that ``fragments`` yields, "float64" or "float32".
         parameters: the number of scalar parameters of the head.
         numbers_per_record: the numbers that the layers hold for one record, inputs and outputs.
-        staged: the records for a GPU; None: they are read from ``records``.
+        staged: the records for a GPU; None: records are read from ``records``.
     """
 
     records: Records
@@ -141,8 +141,8 @@ class Stream:
         bounds on the records' gradients. Each slice takes a separate pass over every batch.
 
         Args:
-            rows_at_stake: for each k of the grid, the number of bounds that are selected of each
-                parameter.
+            rows_at_stake: the number of bounds that are selected of each parameter, for each k of
+                the grid.
             selection_bytes: returns the bytes in which the kernel stores a given number of selected
                 bounds of one scalar parameter.
 

@@ -144,7 +144,7 @@ class StagedRecords:
         """Return an iterator over the features and labels of parts of the records, on the device.
 
         Args:
-            parts: for each part, the indices of its records, or a slice.
+            parts: the parts, each as the indices of its records or as a slice.
 
         Returns:
             An iterator over (features [n, ...], labels [n]), in the order of the parts.
@@ -211,7 +211,7 @@ def prefetch(parts: Iterable[Part], send: Callable[[Part], Callable[[], Pair]]) 
     """Yield parts of the records from a device, while a thread sends the next part to it.
 
     Args:
-        parts: for each part, the indices of its records, or a slice.
+        parts: the parts, each as the indices of its records or as a slice.
         send: reads a part, starts to copy it to the device, and returns a function that waits for
             the copy and returns it. If it raises, the error is raised when the part would be
             yielded.

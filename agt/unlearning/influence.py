@@ -150,8 +150,8 @@ class AnsweredModel:
               machine (Lemmas 1 and 4 of docs/proofs/influence.md).
 
         Args:
-            people: for each person the row numbers of the person's training records; they may be
-                empty.
+            people: an array for each person, with the row numbers of the person's training records;
+                it may be empty.
             make_neighbour: returns the dataset without the records of some row numbers.
             constants_are_public: whether no constant of the data (such as a scale) is read off the
                 training records, so that ``same_features`` holds for every neighbour.
@@ -190,7 +190,7 @@ class AnsweredModel:
         """Return the influence of each person with training records, computed by one Newton step.
 
         Args:
-            people: for each person the row numbers of the person's training records.
+            people: an array for each person, with the row numbers of the person's training records.
 
         Returns:
             Index of the person -> influence, for each person with at least one record. Empty if the

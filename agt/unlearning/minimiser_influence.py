@@ -76,7 +76,7 @@ class MinimisersWithout:
                 covered (``is_loss_covered``).
             features: [n, d] public features of all training records, rows of norm at most 1.
             labels: [n] int64, their labels.
-            people: for each person the row numbers of the person's records.
+            people: an array for each person, with the row numbers of the person's records.
 
         Raises:
             ValueError: the head is of a kind without a ``minimiser_tolerance``.

@@ -164,7 +164,7 @@ class Factor:
     Attributes:
         hessian: the Hessian H, with its error bounds.
         inverse: [d, d] an approximate inverse. Error bounds hold however far it is from the exact
-            inverse. None: it is computed when it is needed.
+            inverse. None: the inverse is computed when it is needed.
         inversions: the number of times that the inverse was computed from the matrix.
     """
 

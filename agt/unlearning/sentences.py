@@ -456,7 +456,7 @@ class Remark:
     """A statement about a removal, stored as a code and values from which its sentence is made.
 
     Attributes:
-        code: which sentence it is, a key of ``TEMPLATES``.
+        code: the code of the sentence, a key of ``TEMPLATES``.
         values: the values that the sentence's template takes, by name.
 
     Raises:

@@ -247,7 +247,7 @@ def reasons_not_covered(
     compared: Collection[Fact] = (),
     public: bool = False,
 ) -> list[Remark]:
-    """Return the reasons why the certificates of a run do not cover a removal; empty: they do.
+    """Return the reasons why a run's certificates do not cover a removal; empty: they cover it.
 
     Args:
         settings: the settings of the run.

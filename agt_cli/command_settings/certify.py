@@ -21,8 +21,8 @@ class CertifySettings:
         person: ids of people. For each of them alone, agt computes which answers stay the same
             without that person's records. An id that was read as a whole number stays one, because
             ``+7`` and ``7`` are then the same.
-        tolerance: for answers that are numbers: agt computes up to which k an answer changes by at
-            most this much; None: it does not.
+        tolerance: a change of an answer that is a number: agt computes up to which k the answer
+            changes by at most this much; None: agt does not compute this.
     """
 
     map_resolution: Annotated[int, Field(ge=0, le=1000)] = 160

@@ -27,7 +27,7 @@ class PredictSettings:
         seed: the seed of a simulation; None: noise comes from the operating system.
         ledger: the ledger that counts the release, by name or path; ``none``: no ledger does; None:
             the one that the environment variable AGT_LEDGER names, if there is one.
-        lot: for how many questions that come as JSON lines budget is reserved at once.
+        lot: the number of questions that come as JSON lines for which budget is reserved at once.
         force: True: release although the answers would hardly be better than guesses, or most
             queries are training records.
     """

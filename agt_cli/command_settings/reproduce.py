@@ -87,7 +87,7 @@ def one_data_set(title: str, data: str) -> ConfigError:
     """Return the refusal of ``data=original`` for an experiment that has no stand-in.
 
     Args:
-        title: of the experiment.
+        title: the title of the experiment.
         data: the data set that it runs on.
     """
     return ConfigError(f"{title}: there is only one data set, {data}: leave data=original out")

@@ -78,7 +78,7 @@ def grid_changes(grid: Mapping[str, Sequence[Any]]) -> list[Changes]:
     """Return the changes of every candidate of a grid.
 
     Args:
-        grid: as ``TuneConfig.grid``.
+        grid: the candidate values of each setting: dotted key -> values.
     """
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
@@ -128,7 +128,7 @@ def new_experiment_path(name: str) -> Path:
     """Return the path for a new experiment file.
 
     Args:
-        name: of the experiment.
+        name: the name of the experiment.
 
     Raises:
         ConfigError: there is an experiment of this name.

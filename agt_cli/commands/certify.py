@@ -113,9 +113,9 @@ class CertifiedLabels:
     Attributes:
         certification: the certificates, and what they are of.
         table: a row for each k, as in tables/certified.csv.
-        quality: how good the answers are.
+        quality: the scores of the answers.
         warnings: sentences for the owner about the model; empty: none.
-        seconds: how long certifying took.
+        seconds: the duration of certifying in seconds.
     """
 
     certification: LabelCertification
@@ -140,7 +140,7 @@ def _certify_classes(
         people: the people for whom answers with and without their records are compared; empty:
             none.
         record: the command's record.
-        console: for progress and results.
+        console: the console, which shows progress and results.
 
     Returns:
         What --json prints.
@@ -259,8 +259,8 @@ def _next_release(
 
     Args:
         training_run: the run that was certified.
-        mechanism: of the proposed release.
-        delta: of its budget, as it is typed.
+        mechanism: the name of the mechanism of the proposed release.
+        delta: the delta of the budget of the proposed release, as it is typed.
 
     Returns:
         The command, or None; and sentences in Markdown, which are empty beside a command.
@@ -279,7 +279,7 @@ def _result(
 
     Args:
         opened: the run and the queries.
-        quality: how good the answers are.
+        quality: the scores of the answers.
         table: the table of the page, with a row for each k.
         record: the command's record.
     """
@@ -336,7 +336,7 @@ def _certify_numbers(
         opened: the run and the queries.
         model: its model.
         record: the command's record.
-        console: for progress and results.
+        console: the console, which shows progress and results.
 
     Returns:
         What --json prints.
@@ -388,9 +388,9 @@ def _write_numbers(
 
     Args:
         opened: the run and the queries.
-        certification: what was certified.
+        certification: the certified answers.
         table: ``interval_table``.
-        quality: how good the answers are.
+        quality: the scores of the answers.
         record: the command's record.
 
     Returns:
@@ -456,9 +456,9 @@ def _draw_figures(
         config: the settings of the command.
         record: the figures are written into it.
         opened: the run and the queries.
-        certification: what was certified.
+        certification: the certified answers.
         table: certified counts by k.
-        console: for progress.
+        console: the console, which shows progress.
     """
     captions = figures.draw_certified_fraction(record, certification, table)
     dataset = opened.dataset

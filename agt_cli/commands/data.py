@@ -134,7 +134,7 @@ def _show_columns(inspection: Inspection, rows: Sequence[Sequence[str]], console
     """Print the columns of a table, and what may be mistakes in it.
 
     Args:
-        rows: of the table of columns, with ``COLUMN_TITLES``.
+        rows: the rows of the table of columns, with ``COLUMN_TITLES``.
     """
     title = f"{inspection.path}: {inspection.rows} rows"
     if inspection.unlabelled:
@@ -150,7 +150,7 @@ def _inspection_page(
     """Return the page of the record: the columns of a table, and what may be mistakes in it.
 
     Args:
-        rows: of the table of columns, with ``COLUMN_TITLES``.
+        rows: the rows of the table of columns, with ``COLUMN_TITLES``.
     """
     name = escape_markdown(inspection.path.name)
     return document(
@@ -214,7 +214,7 @@ def _inspection_fields(inspection: Inspection, proposals: Sequence[str]) -> dict
     """Return what --json prints about an inspected table.
 
     Args:
-        proposals: what is proposed for each column.
+        proposals: the settings that are proposed for each column.
     """
     columns = []
     for column, proposal in zip(inspection.columns, proposals, strict=True):
@@ -240,7 +240,7 @@ def target_question(inspection: Inspection) -> str:
     """Return the question whether labels are classes or numbers, and what to type for each.
 
     Args:
-        inspection: of a table whose labels are numbers that may be classes.
+        inspection: the description of a table whose labels are numbers that may be classes.
     """
     column = inspection.label_column
     assert column is not None
@@ -263,7 +263,7 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
     Args:
         preparation: the settings of the conversion, whose method ``run`` does it.
         record: the command's record.
-        console: for progress and results.
+        console: the console, which shows progress and results.
 
     Returns:
         What --json prints.

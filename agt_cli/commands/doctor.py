@@ -98,8 +98,8 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
     """Compile a kernel, and compare its integers with those of the reference kernel.
 
     Args:
-        name: of the kernel.
-        device: on which it runs, as PyTorch names it.
+        name: the name of the kernel.
+        device: the device on which the kernel runs, as PyTorch names it.
         findings: the result is added to it.
     """
     try:
@@ -128,7 +128,7 @@ def _check_kernel(name: str, device: str, findings: Findings) -> None:
 
 
 def floating_point_faults() -> list[str]:
-    """Return sentences on how this machine's arithmetic differs from IEEE 754; empty: it does not.
+    """Return sentences on how this machine's arithmetic differs from IEEE 754, or none.
 
     A library may have switched subnormal numbers off (FTZ and DAZ, which -ffast-math sets when it
     is loaded). This is a setting of each thread, so PyTorch gets enough numbers that all of its

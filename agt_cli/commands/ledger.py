@@ -216,7 +216,7 @@ class LedgerConfig:
         """Return the population of a new ledger: its unit, relation and budget.
 
         Args:
-            people: the people whose data is admitted; None: none were named.
+            people: the people whose data is admitted; None: no people were named.
 
         Raises:
             ConfigError: there is no budget, or no unit.
@@ -239,7 +239,7 @@ def configure(config: Mapping[str, Any]) -> LedgerConfig:
     """Validate the settings.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a setting is missing, unknown or invalid; the message names its key.
     """
     return validate(LedgerConfig, config, "")
 
@@ -366,7 +366,7 @@ def _list_ledger(ledger: Ledger, console: Console) -> None:
     """Add a ledger to the user's list of ledgers, and warn if that is not possible.
 
     Raises:
-        CheckError: as ``put_on_list``.
+        CheckError: another ledger is listed at this path, or the ledger is an older copy.
     """
     if note := put_on_list(ledger):
         console.warn(note)
@@ -382,7 +382,8 @@ def _warn_of_other_ledgers(
 
     Args:
         config: the settings.
-        people: the people whose data is admitted; None: none were named, so there is no warning.
+        people: the people whose data is admitted; None: no people were named, so there is no
+            warning.
         console: prints the warnings.
     """
     if people is None:
@@ -460,8 +461,8 @@ def _print_state(ledger: Ledger, console: Console, brief: bool = False) -> dict[
 
     Args:
         ledger: an open ledger.
-        console: where it is printed.
-        brief: what ``agt ledger init`` has said is not printed again.
+        console: the console on which the state is printed.
+        brief: True: what ``agt ledger init`` has said is not printed again.
 
     Returns:
         The same for ``--json``, all of it.
@@ -590,9 +591,9 @@ def _describe_spent(spent_eps: float, further_releases: int | None, total_eps: f
 
     Args:
         spent_eps: eps that was spent so far.
-        further_releases: how many more releases with the last one's guarantee the remaining budget
-            allows; None: nothing was released yet.
-        total_eps: of the whole budget.
+        further_releases: the number of further releases, with the last one's guarantee, that the
+            remaining budget allows; None: nothing was released yet.
+        total_eps: the eps of the whole budget.
     """
     if further_releases is None:
         return "spent: nothing of this ledger's budget so far"

@@ -190,7 +190,7 @@ def configure(config: Mapping[str, Any]) -> MeasureSettings:
     """Validate the settings, before any data is read.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a setting is missing, unknown or invalid; the message names its key.
     """
     total = validate(TotalConfig, config.get("total"), "total")
     default_name = f"{chosen_options().get('dataset', 'table')}_measured"
@@ -246,7 +246,7 @@ def run(measure: MeasureSettings, record: RunRecord, console: Console) -> dict[s
 
 
     Raises:
-        ConfigError: what is found would hardly describe a data set.
+        ConfigError: the result would hardly describe a data set.
     """
     values = measure.training_values()
     loaded = measure.table.load()

@@ -58,7 +58,7 @@ def configure(config: Mapping[str, Any]) -> PlanConfig:
     """Validate the settings and the run that they name, before any data is read.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a setting is missing, unknown or invalid; the message names its key.
     """
     settings = check_plan(config)
     return PlanConfig(trained=TrainedRun.from_config(config), **vars(settings))
@@ -73,7 +73,7 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
 
     Raises:
         DataError: the queries have no labels.
-        ConfigError: mechanisms that cannot release such answers.
+        ConfigError: ``mechanisms`` has a mechanism that cannot release such answers.
     """
     trained = config.trained
     opened = trained.open(record, console)
@@ -114,7 +114,7 @@ def _report_classes(
         offers: ``offer_table``.
         labels: [n] the true labels of the queries.
         record: the command's record.
-        console: for results.
+        console: the console, which shows results.
     """
     trained = opened.trained
     evidence = planned.evidence
@@ -182,7 +182,7 @@ def _report_numbers(
         labels: [n] the true numbers of the queries.
         model: the model that answers.
         record: the command's record.
-        console: for results.
+        console: the console, which shows results.
     """
     evidence = planned.evidence
     quality = evaluate_numbers(
@@ -390,8 +390,8 @@ def plan_report(
     """Return report.md of a plan.
 
     Args:
-        advice: what to use, and what it gives.
-        caption: of the figure.
+        advice: sentences that say which release to use, and what it gives.
+        caption: the caption of the figure.
         accuracies: the table of ``score_cells``, as Markdown.
     """
     dataset = opened.dataset.name

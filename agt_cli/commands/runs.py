@@ -72,7 +72,7 @@ def configure(config: Mapping[str, Any]) -> RunsConfig:
     """Validate the settings.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a setting is missing, unknown or invalid; the message names its key.
     """
     compare = config["compare"]
     if isinstance(compare, str) or (isinstance(compare, list) and len(compare) < 2):

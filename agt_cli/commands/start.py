@@ -53,10 +53,10 @@ class _Trained:
     """A finished training run.
 
     Attributes:
-        record: of the run.
+        record: the record of the run.
         prepared: its data.
-        model: that was fitted.
-        quality: how good the model is.
+        model: the trained model.
+        quality: the scores of the model.
     """
 
     record: RunRecord
@@ -198,7 +198,7 @@ def _result(
     """Return what --json prints.
 
     Args:
-        record: of the training run.
+        record: the record of the training run.
         page: the folder of the record with the summary.
     """
     compared = summary.comparison

@@ -68,8 +68,8 @@ class _TrainingResult:
 
     Attributes:
         model: the model.
-        quality: how good it is on the test records.
-        sentences: on the model, and on the noise of its training.
+        quality: the scores of the model on the test records.
+        sentences: sentences on the model, and on the noise of its training.
         unfinished_releases: sentences on earlier releases of the same noise that did not finish.
     """
 
@@ -158,8 +158,8 @@ def _train_and_write(
     Private noise is paid for before it is drawn, if a ledger is named.
 
     Args:
-        settings: of the run.
-        record: of the run; it is finished.
+        settings: the settings of the run.
+        record: the record of the run; it is finished.
         prepared: the data.
         console: shows progress, and releases of the same noise that did not finish.
     """
@@ -199,7 +199,7 @@ def _warn_if_linear_is_better(model: Model, console: Console) -> None:
     The line to type follows the warning. Models other than single networks are not compared.
 
     Args:
-        model: that was trained.
+        model: the trained model.
         console: prints the warning.
     """
     comparison = compare_with_linear_classifier(model)
@@ -223,10 +223,10 @@ def _advice(
     """Yield how the model could be better, which conditions are not met, and the next command.
 
     Args:
-        settings: of the run.
-        record: of the run, which is finished.
-        model: that was trained.
-        dataset: on which it was trained.
+        settings: the settings of the run.
+        record: the record of the run, which is finished.
+        model: the trained model.
+        dataset: the dataset on which the model was trained.
         reference_scores: the scores of learners without privacy by name; empty: not known.
     """
     if reference_scores:
@@ -254,10 +254,10 @@ def _private_labels(
     The commands name a ledger, which counts every release about these people.
 
     Args:
-        record: of the run, which is finished.
-        settings: of the run.
+        record: the record of the run, which is finished.
+        settings: the settings of the run.
         model: the trained model; each condition of a privacy claim is met.
-        dataset: that it was trained on, after which a new ledger is named.
+        dataset: the dataset on which the model was trained, after which a new ledger is named.
     """
     # Ledgers and mechanisms take a third of a second to load, which only these lines cost.
     from agt.mechanisms.planning import releasable_heads
@@ -300,7 +300,7 @@ def _print_reference_learners(
     Args:
         source: where the dataset was loaded from.
         loaded: the dataset before any feature map.
-        console: where it is shown.
+        console: the console on which the scores are shown.
 
     Returns:
         Name of a learner -> its first score.
@@ -333,8 +333,8 @@ def _advice_for_linear_head(
     ensembles, or models of numbers).
 
     Args:
-        settings: of the run.
-        metrics: of the run.
+        settings: the settings of the run.
+        metrics: the metrics of the run.
         reference_scores: name of a learner without privacy -> its score on the same test records.
     """
     certificate = settings.certificate
@@ -359,7 +359,7 @@ def _find_data_warnings(settings: RunSettings, dataset: Dataset) -> Iterator[str
     They are asked for before anything is trained or drawn.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         dataset: the data that will be trained on.
     """
     if settings.training.batch.normalizer is None:
@@ -390,10 +390,10 @@ def _print_result(
     """Print how good the trained model is, where its record is, and the record's digest.
 
     Args:
-        record: of the run, which is finished.
+        record: the record of the run, which is finished.
         dataset_name: the name of the dataset.
-        sentences: on the model, and on the noise of its training.
-        quality: of the model, on the test records.
+        sentences: sentences on the model, and on the noise of its training.
+        quality: the quality of the model, on the test records.
         console: prints it.
     """
     for text in (quality.verdict, quality.explanation):
@@ -448,7 +448,7 @@ _ABSENT = object()
 
 
 def run_to_resume(config: dict[str, Any], overrides: Sequence[str], sweep: bool) -> Run | None:
-    """Return the run that a command line resumes; None: it starts a new one.
+    """Return the run that a command line resumes; None: the command line starts a new run.
 
     Args:
         config: composed from the command line, as plain containers. The key ``resume`` is removed.
@@ -506,14 +506,15 @@ def open_run_checkpoints(
     """Return the folder in which a training stores its state, so that it can be resumed.
 
     Args:
-        record: of the run, new or resumed.
-        settings: of the run.
+        record: the record of the run, new or resumed.
+        settings: the settings of the run.
         prepared: its data.
         console: prints where a resumed run continues.
 
     Raises:
-        ConfigError: for a resumed run, something changed on which the bits of its result depend
-            (settings, data, code, libraries, threads); or the seed of its private noise is lost.
+        ConfigError: the run is resumed, and something changed on which the bits of its result
+            depend (settings, data, code, libraries, threads); or the seed of its private noise is
+            lost.
     """
     folder = record.folder / CHECKPOINTS
     if record.resumed_run:

@@ -48,7 +48,7 @@ class Choice:
     """A candidate's settings.
 
     Attributes:
-        changes: what is changed of the given settings, by dotted key.
+        changes: the settings that differ from the given ones: dotted key -> value.
         config: the changed configuration, resolved, as plain containers.
         settings: the validated configuration.
     """
@@ -71,12 +71,13 @@ def read_candidates(
 
     Args:
         config: a training configuration, resolved, as plain containers.
-        grid: as ``TuneConfig.grid``.
-        public: without a grid, the rows declared public, as ``FeaturesConfig.public`` has them;
-            None: no such rows.
+        grid: the candidate values of each setting: dotted key -> values; None: the candidates are
+            those of ``neighbours``.
+        public: the rows that are declared public if there is no grid, as ``FeaturesConfig.public``
+            has them; None: no rows are declared public.
 
     Raises:
-        ConfigError: a key that is not there, or settings that are refused; by key.
+        ConfigError: a key does not exist, or a setting is refused; the message names the key.
     """
     base = deepcopy(config)
     base["training"] |= {"chosen_on": None, "chosen_for": None, "chosen_from": None}
@@ -139,7 +140,7 @@ class TuningData:
 
     Args:
         rows_name: the public rows, as ``TuneConfig.public``; None: of the training records.
-        console: for progress of loading.
+        console: the console, which shows progress of loading.
     """
 
     def __init__(self, rows_name: str | None, console: Console) -> None:
@@ -272,7 +273,7 @@ def configure(config: Mapping[str, Any]) -> PublicTuning:
     """Validate the settings of every candidate, before any data is read.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a setting is missing, unknown or invalid; the message names its key.
     """
     tune = validate(TuneConfig, config.get("tune"), "tune")
     total = validate(TotalConfig, config.get("total"), "total")
@@ -325,8 +326,8 @@ def _print_result(
     """Print the scores of all candidates, and which was chosen.
 
     Args:
-        table: of the candidates.
-        chosen: which row was chosen.
+        table: the table of the candidates.
+        chosen: the number of the row that was chosen.
         tuning: the settings.
         data: the public rows.
         console: prints it.

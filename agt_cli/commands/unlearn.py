@@ -31,7 +31,7 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     """Validate the settings and the run, before any data is read.
 
     Raises:
-        ConfigError: by key.
+        ConfigError: a setting is missing, unknown or invalid; the message names its key.
     """
     check_unlearn(config)
     folder = Path(str(config["run"]))

@@ -34,8 +34,9 @@ class AnswerQuality:
         scoring: how answers are scored.
         score: the first score of this scoring.
         rows: how many queries were scored.
-        trained_rows: how many queries with a label are training records, which are not scored;
-            None: that is not known, so that training records among the queries are scored, too.
+        trained_rows: the number of queries with a label that are training records, which are not
+            scored; None: that is not known, so that training records among the queries are scored,
+            too.
     """
 
     scoring: "Scoring"
@@ -83,11 +84,11 @@ def score_for_owner(
     command that made it, and the training run is where it was.
 
     Args:
-        folder: of the release.
+        folder: the folder of the release.
         inputs: the file of queries.
-        queries: with their labels, where the file has any.
-        source: what read them.
-        target: what answers are.
+        queries: the queries, with their labels where the file has any.
+        source: the data source that read the queries.
+        target: the description of what answers are: classes or numbers.
         answers: gives the answers of the released weights to features.
     """
     if isinstance(queries.features, Blocks):

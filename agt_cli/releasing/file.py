@@ -27,7 +27,7 @@ def release_file(request: PredictRequest) -> dict[str, Any]:
     """Release what a file of queries asks for: judge, pay, draw, write, print.
 
     Args:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
 
     Returns:
         The object that --json prints.
@@ -86,7 +86,7 @@ def _spending(
     """Return a context that writes spent.json; one that does nothing if no budget was reserved.
 
     Args:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
         release: the release, after it was judged.
         claim: the guarantee of the release.
         reservation: the budget that was reserved.
@@ -105,7 +105,7 @@ def _record_request(
     """Record the release before anything is paid for, and print warnings.
 
     Args:
-        request: what agt predict was asked; its record is changed.
+        request: the request that agt predict received; its record is changed.
         release: the release, after it was judged.
         writer: writes what will be drawn.
         earlier: warnings about earlier releases that did not finish.
@@ -184,7 +184,7 @@ def _print_release(
     """Print the guarantee and the result of a release whose record is finished.
 
     Args:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
         claim: the guarantee as the record has it. The ledger is not read again, because it may be
             locked, or have new entries by now.
         writer: wrote what was drawn.

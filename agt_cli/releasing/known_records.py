@@ -35,8 +35,8 @@ class KnownQueries:
     """Which of some queries are training records of a run.
 
     Attributes:
-        matched: [n] bool, the queries that are.
-        by: how they were recognised, in words.
+        matched: [n] bool, True for the queries that are training records.
+        by: a phrase that says how the records were recognised.
     """
 
     matched: np.ndarray
@@ -49,7 +49,7 @@ class TrainingIndex:
 
     Attributes:
         index: the hashes.
-        key: with which they were made.
+        key: the secret key with which the hashes were made.
         id: the column that names records; None: content does.
         unit: the column that names people; None: each record is its own unit.
     """
@@ -61,7 +61,7 @@ class TrainingIndex:
 
     @classmethod
     def of(cls, run: Run) -> "TrainingIndex | None":
-        """Return the index of a finished training run; None: it has none, or its key is missing."""
+        """Return the index of a finished training run; None: the index or its key is missing."""
         with suppress(ConfigError):
             key = HashKey.of(run.folder)
             index = Index.of(run, key)
@@ -80,7 +80,7 @@ class TrainingIndex:
 
         Args:
             queries: the queries.
-            source: what read them.
+            source: the data source that read the queries.
             inputs: their file.
 
         Returns:
@@ -109,8 +109,8 @@ class TrainingIndex:
 
         Args:
             names: [n] ids of records, or names of people.
-            kind: what they name. If no column names people, each record is taken as another person,
-                so that names of people are looked up among the ids.
+            kind: what the names are of, records or people. If no column names people, each record
+                is taken as another person, so that names of people are looked up among the ids.
         """
         hashes = self.index.ids
         if kind == "unit" and self.index.units is not None:
@@ -119,16 +119,16 @@ class TrainingIndex:
 
 
 def query_warning(run: Run, inputs: Path, queries: Records, source: DataSource) -> str | None:
-    """Return a warning for the data owner if some queries are training records; None: none is.
+    """Return a warning for the data owner if some queries are training records; None: no query is.
 
     Args:
         run: the finished training run.
         inputs: the file of queries.
         queries: the queries.
-        source: what read the queries.
+        source: the data source that read the queries.
 
     Returns:
-        None: none is, as far as the run knows.
+        None: no query is one, as far as the run knows.
     """
     if _is_training_table(run, inputs):
         return training_table_sentence(inputs)

@@ -56,7 +56,7 @@ class LabelTable:
         Args:
             queries: the queries.
             classes: the name of each class.
-            inputs: the file that the queries were read from; None: there is none.
+            inputs: the file that the queries were read from; None: they were not read from a file.
         """
         is_streamed = isinstance(queries.features, Blocks)
         is_parquet = inputs is not None and inputs.suffix.lower() == ".parquet"

@@ -59,7 +59,7 @@ class NoisyWeights:
     Attributes:
         guarantee: the guarantee of the Gaussian mechanism whose cost is charged
             (``equivalent_gaussian``).
-        output: what is released.
+        output: the kind of output that is released.
         mechanism: the name of the mechanism in the ledger and in spent.json.
     """
 
@@ -79,10 +79,10 @@ def paying_for_noise(
     it. (Where spent.json exists without the seed, somebody removed the seed.)
 
     Args:
-        settings: of the run.
-        record: of the run; its env.json and spent.json are written.
+        settings: the settings of the run.
+        record: the record of the run; its env.json and spent.json are written.
         prepared: the data of the run.
-        checkpoints: where the seed is kept.
+        checkpoints: the folder of checkpoints, in which the seed is stored.
 
     Yields:
         Sentences that say which ledger counts the release, or why none does; empty: there is no
@@ -134,11 +134,12 @@ def _pay(
     run.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         noise: the settings of its noise.
-        record: of the run; env.json gets the hash and the ledger.
+        record: the record of the run; env.json gets the hash and the ledger.
         prepared: the data of the run.
-        checkpoints: where the seed is kept; it is drawn here if there is none yet.
+        checkpoints: the folder of checkpoints, in which the seed is stored; it is drawn here if no
+            seed is stored yet.
 
     Returns:
         The reservation, and sentences that say which ledger counts it, or why none does.
@@ -206,7 +207,7 @@ def noise_words(
     The first sentence says whether the guarantee is proved, or that it is a simulation.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         noise: the plan of the noise: its size and steps.
         conditions: a to g, as assessed for the run.
         account: sentences that say which ledger counts the weights, or why none does.

@@ -43,7 +43,7 @@ def payer_of(
     Args:
         setting: the setting ``ledger``; None: the environment's AGT_LEDGER is used, if it is set.
         people: the data that releases are about, and the relation.
-        record: of the release; its env.json is changed.
+        record: the record of the release; its env.json is changed.
         run: the digest of the training run, or of the draw, that is released from; empty: none.
 
     Yields:
@@ -172,8 +172,8 @@ class FoundLedgers(NamedTuple):
     Attributes:
         holding: the names of ledgers that have admitted the table (of those in other folders, the
             paths), each with the admitted table.
-        errors: those of files in the working directory that could not be read as ledgers, which
-            may have admitted the table as well.
+        errors: the errors of files in the working directory that could not be read as ledgers,
+            which may have admitted the table as well.
     """
 
     holding: dict[str, MatchingTable]

@@ -20,7 +20,7 @@ class PredictRequest:
 
     Attributes:
         config: the mechanism and its budget.
-        terms: how the release is judged, paid for and drawn.
+        terms: the terms on which the release is judged, paid for and drawn.
         payer: pays for the release; ``terms.payer`` is the same.
         opened: the training run and the queries.
         record: the record of this command.

@@ -58,7 +58,7 @@ def serve(request: PredictRequest, lot: int) -> dict[str, Any]:
     """Answer queries from standard input, line by line, until it ends; then finish the record.
 
     Args:
-        request: what agt predict was asked, without a file of queries.
+        request: the request that agt predict received, without a file of queries.
         lot: how many queries are paid for at once; at least as many as a line needs.
 
     Returns:
@@ -104,12 +104,12 @@ class Session:
     judged once, and budget for them is reserved in lots.
 
     Attributes:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
         labelling: the model, the mechanism and the claim of one answer.
         lots: reserves the budget.
-        terms: how lines are judged, paid for (by ``lots``) and drawn.
+        terms: the terms on which lines are judged, paid for (by ``lots``) and drawn.
         counts: the metrics of ``METRICS`` so far.
-        over: why the session does not answer any more lines; empty: it does.
+        over: the reason why the session does not answer any more lines; empty: it answers more.
     """
 
     def __init__(self, request: PredictRequest, labelling: AnyLabelling, lots: LotPayer) -> None:
@@ -128,7 +128,7 @@ class Session:
         Nothing is paid for yet.
 
         Args:
-            request: what agt predict was asked, without a file of queries.
+            request: the request that agt predict received, without a file of queries.
             lot: how many queries are paid for at once.
 
         Raises:
@@ -207,7 +207,7 @@ class Session:
 
         Args:
             number: the number of the line, counted from 1.
-            line: its content; None: it is too long.
+            line: the content of the line; None: the line is too long.
         """
         self.counts["lines"] += 1
         line_id = None
@@ -263,8 +263,8 @@ class Session:
         """Return the features of a line's queries as the model takes them, [n, ...].
 
         Args:
-            rows: for each query: column -> value.
-            where: which line it is, such as "line 3", for messages.
+            rows: a mapping for each query: column -> value.
+            where: a name of the line for messages, such as "line 3".
 
         Raises:
             DataError: the queries do not fit the model, or look like another population's (unless
@@ -434,7 +434,7 @@ class LineQueries(NamedTuple):
     """The queries of a line.
 
     Attributes:
-        rows: for each query: column -> value.
+        rows: a mapping for each query: column -> value.
         answers_as_list: whether the answer is a list, even if there is one query.
     """
 
@@ -446,7 +446,7 @@ def open_line(line: bytes | None) -> OpenedLine:
     """Parse a line of queries.
 
     Args:
-        line: its content; None: it is too long.
+        line: the content of the line; None: the line is too long.
 
     Raises:
         ConfigError: the line is too long or not a JSON object, or its id has another type.

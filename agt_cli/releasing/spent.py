@@ -92,10 +92,10 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
     is a simulation.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         subject: the data that the release is about, by digest: ``subject_of``, or the data's
             digest for weights trained with noise.
-        about: what the release spends.
+        about: the fields of spent.json, which say what the release spends.
 
     Raises:
         OSError: spent.json cannot be written, and no ledger was debited; nothing was drawn.
@@ -137,9 +137,9 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
     """Write spent.json, durably; the time of an earlier spent.json of this run is kept.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         subject: the data that the release is about, by digest.
-        about: what the release spends.
+        about: the fields of spent.json, which say what the release spends.
 
     Raises:
         OSError: the file cannot be written, and no ledger was debited.
@@ -162,7 +162,7 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
 
 
 def earlier_spending(record: RunRecord) -> dict[str, Any]:
-    """Return the content of this run's spent.json; empty: there is none that can be read.
+    """Return the content of this run's spent.json; empty: no such file can be read.
 
     There is one if the run is resumed. It then draws what it would have drawn the first time.
     """
@@ -222,7 +222,8 @@ def interrupted_releases(
     are left out.
 
     Args:
-        record: of the present run, which is not an earlier attempt even if it was resumed.
+        record: the record of the present run, which is not an earlier attempt even if it was
+            resumed.
         subject: the data that the release is about, by digest.
         before: digests of earlier states of the training run, whose releases are about the same
             people.
@@ -282,7 +283,7 @@ def _is_done(folder: Path, spent: bytes) -> bool:
     The status alone does not prove that the run finished, because anybody can write it.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         spent: the content of its spent.json.
     """
     try:

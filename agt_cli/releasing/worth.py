@@ -43,12 +43,12 @@ def doubt_worth(request: PredictRequest, release: AnyRelease, claim: Claim) -> l
     exchange would leave the other processes waiting.
 
     Args:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
         release: the release as it was judged.
         claim: the claim of the release.
 
     Returns:
-        The objections; empty: there are none, or nothing was estimated.
+        The objections; empty: nothing speaks against the release, or nothing was estimated.
     """
     doubts = _Doubts([], [])
     if claim.output is not Output.NUMBER and claim.proved and len(request.rows_drawn(release)):
@@ -70,8 +70,8 @@ class _Doubts(NamedTuple):
     """What speaks against a release, in sentences that depend on private data.
 
     Attributes:
-        warnings: for the data owner.
-        objections: why the answers would hardly be worth their budget.
+        warnings: the warnings for the data owner.
+        objections: the reasons why the answers would hardly be worth their budget.
     """
 
     warnings: list[str]
@@ -84,7 +84,7 @@ class _Sample(NamedTuple):
     Attributes:
         records: the queries.
         labels: their true labels; None: these are not known.
-        description: which queries they are, in words.
+        description: a phrase that says which queries they are.
     """
 
     records: Records
@@ -179,7 +179,7 @@ def _estimate_number_worth(
     There is an objection if the expected RMSE is not below that of always answering the median.
 
     Args:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
         release: a release of numbers, or of weights that answer with numbers.
         model: the model that answers.
     """

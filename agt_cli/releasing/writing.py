@@ -74,7 +74,7 @@ class LabelsFile:
     """Writes the file of labels, for which room on the disk is reserved beforehand.
 
     Attributes:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
         table: the names of queries and classes.
     """
 
@@ -82,8 +82,8 @@ class LabelsFile:
         """Reserve as much room as the file can need.
 
         Args:
-            request: what agt predict was asked.
-            from_weights: for numbers only: True if released weights compute the numbers; False if
+            request: the request that agt predict received.
+            from_weights: True if released weights compute the numbers (for numbers only); False if
                 each label stands for a sum of an ensemble's answers.
 
         Raises:
@@ -227,7 +227,7 @@ def writer_of(request: PredictRequest, release: AnyRelease) -> ReleaseWriter:
     """Return the writer of a release, which has reserved the room on the disk that it needs.
 
     Args:
-        request: what agt predict was asked.
+        request: the request that agt predict received.
         release: the release as it was judged.
 
     Raises:
@@ -248,7 +248,7 @@ class ReleasePage:
     Attributes:
         mechanism: the name of the mechanism.
         lines: the sentences of the report, with the guarantee first.
-        files: the files that may be published, for a sentence; None: none may.
+        files: the files that may be published, for a sentence; None: no file may be published.
         claim: the claim of the release; None: nothing was drawn, so there is no claim.json.
     """
 

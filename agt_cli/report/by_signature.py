@@ -18,12 +18,12 @@ SIGNATURE_ENTRY = "signature"  # of env.json: a folder may have been renamed by 
 
 
 def finished_record(folder: Path, command: str, signature: str) -> Run | None:
-    """Return the finished record in a folder, every file of it verified; None: there is none.
+    """Return the finished record in a folder, after verifying each of its files; or None.
 
     Args:
-        folder: named by the signature.
-        command: whose record it must be.
-        signature: which the record itself must have noted.
+        folder: the folder whose name is the signature.
+        command: the command that must have made the record.
+        signature: the signature that the record itself must contain.
 
     Raises:
         ConfigError: a file is not what the run wrote, or the record is of another signature.
@@ -48,7 +48,7 @@ def may_be_running(folder: Path) -> bool:
 
 
 def move_aside(folder: Path) -> Path | None:
-    """Rename a record that is not to be used, and return its new folder; None: there was none.
+    """Rename a record that is not to be used, and return its new folder; None: no record was there.
 
     A record is never overwritten. The caller must not move a record that ``may_be_running``,
     because its process would then write into the folder of the next attempt.

@@ -50,7 +50,7 @@ class Certification:
 
     Attributes:
         dataset: the name of the dataset; that of a synthetic one says so.
-        queries_description: which queries they answer, such as "test records".
+        queries_description: a phrase that says which queries were answered, such as "test records".
         relation: the neighbour relation.
         conditions: the seven conditions of a privacy guarantee (docs/method.md).
     """
@@ -89,9 +89,9 @@ class Certification:
         """Return the first blocks of a page in Markdown, for ``document``.
 
         Args:
-            title: what was certified.
+            title: a phrase that says what was certified.
             count: the number of answers.
-            quality: of the model, on the queries.
+            quality: the scores of the model on the queries.
             training_run: the run that was certified.
             remark: says for whom the page is.
         """
@@ -139,7 +139,7 @@ def write_tables(
         queries: the n queries.
         certificates: the certificates of the queries.
         table: a row for each k, for certified.csv.
-        quality: of the answers, for their scores.
+        quality: the quality of the answers, which has their scores.
         answered: [n] bool, the queries that are answered although requests for erasure are pending;
             None: no requests are pending. Other queries have no prediction or score in the tables.
 
@@ -185,8 +185,8 @@ def certified_metrics(
     """Return the metrics of a certification: stable distances, and the table at some values of k.
 
     Args:
-        table: as in tables/certified.csv.
-        certificates: of the queries.
+        table: the rows of tables/certified.csv, one for each k.
+        certificates: the certificates of the queries.
         grid_end: the last k that was trained, at which longer distances are cut off; None: every k
             is known.
     """
@@ -206,7 +206,7 @@ def table_metrics(table: pd.DataFrame) -> dict[str, float]:
     """Return the accuracy, and the shares of a certification's table at some values of k.
 
     Args:
-        table: as in tables/certified.csv.
+        table: the rows of tables/certified.csv, one for each k.
     """
     metrics = {}
     if "nominal_accuracy" in table:
@@ -239,14 +239,14 @@ def certify_report(
     """Return report.md of a certification run.
 
     Args:
-        certification: what was certified.
-        table: per k, as in tables/certified.csv.
+        certification: the certified answers.
+        table: the rows of tables/certified.csv, one for each k.
         least_stable: the least stable answers.
         captions: figure name -> what it shows.
         training_run: the run that was certified.
-        quality: on the queries.
+        quality: the scores of the answers to the queries.
         sections: further sections, on queries that are not answered yet or do not fit the model.
-        record: of the command.
+        record: the record of the command.
         release: the command that releases answers; None: the ledger accepts no release.
     """
     first, *more = figures_section(certification.dataset, captions)
@@ -287,7 +287,7 @@ def next_commands(
 
     Args:
         folder: the training run's folder.
-        conditions: of the run.
+        conditions: the conditions of the run.
         release: the command that releases answers; None: the ledger accepts no release.
     """
     plan = f"plan run={folder}"
@@ -323,8 +323,9 @@ def results_section(table: pd.DataFrame, caveat: str) -> list[str]:
     """Return a certification's table by k, and how to read it.
 
     Args:
-        table: as in tables/certified.csv.
-        caveat: what else certificates of this run compare with; empty: nothing.
+        table: the rows of tables/certified.csv, one for each k.
+        caveat: a phrase that says what else certificates of this run compare with; empty: nothing
+            else.
     """
     legend = "All k: `tables/certified.csv`."
     if "worst_accuracy" in table:

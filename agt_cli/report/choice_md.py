@@ -22,7 +22,7 @@ def tune_report(
         rule: a clause that says how it was chosen.
         rows: the public rows, as the object of a sentence.
         path: the experiment file.
-        record: of the command.
+        record: the record of the command.
     """
     names = [name for name in table.columns if f"{name}_se" in table.columns]
     lines = []

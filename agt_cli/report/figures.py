@@ -132,7 +132,7 @@ def draw_certified_fraction(
 
     Args:
         record: into which it is drawn.
-        certification: what was certified.
+        certification: the certified answers.
         table: certified counts by k.
     """
     drawn_rows = _rows_until_constant(table)
@@ -203,7 +203,7 @@ def draw_intervals(
 
     Args:
         record: into which it is drawn.
-        certification: what was certified.
+        certification: the certified answers.
         table: widths by k.
         labels: [n] the true numbers; None: not known.
     """
@@ -271,7 +271,7 @@ def draw_distance_histogram(
 
     Args:
         record: into which it is drawn.
-        certification: what was certified.
+        certification: the certified answers.
         labels: [n] the true ones; None: not known.
     """
     stable = certification.certificates.stable_distance
@@ -321,7 +321,8 @@ def _draw_bars(axes: Axes, right: np.ndarray, wrong: np.ndarray, label: str | No
         axes: where.
         right: [bins] numbers of right predictions.
         wrong: [bins] numbers of wrong ones.
-        label: of the right ones; None: all are drawn as one.
+        label: the label of the right predictions in the legend; None: right and wrong ones are
+            drawn alike.
     """
     heights = np.arange(len(right))
     bars = axes.barh(heights, right, 0.8, color="#2c7fb8", label=label)
@@ -355,10 +356,10 @@ def draw_plane_map(
 
     Args:
         record: into which it is drawn.
-        certification: what was certified.
-        grid: of the plane.
-        certificates: of ``grid.points``, in their order, at the values of k that ``plane_map_ks``
-            chose.
+        certification: the certified answers.
+        grid: the grid of the plane.
+        certificates: the certificates of ``grid.points``, in their order, at the values of k that
+            ``plane_map_ks`` chose.
         margins: [lines, m * m] the nominal model's signed margins; a decision line is where one is
             0.
         points: [n, 2] training points.
@@ -500,7 +501,7 @@ def legend_columns(names: Iterable[str], width: float) -> int:
 
     Args:
         names: the entries of the legend; a name may have several lines.
-        width: of the figure.
+        width: the width of the figure in inches.
     """
     longest_line = max(len(shorten(line)) for name in names for line in name.split("\n"))
     return max(1, int(width * LETTERS_PER_INCH / (LEGEND_MARK_LETTERS + longest_line)))
@@ -572,7 +573,7 @@ def end_axes_at_ticks(
     Args:
         panels: axes that share their scales; logarithmic ones with their ticks set.
         name: x or y.
-        max_steps: how many steps there are about between the first tick and the last.
+        max_steps: the approximate number of steps between the first tick and the last.
         margin: the part of the data's height that remains at both ends of a linear axis.
         whole_numbers: whether the values are counts, so that no tick is between whole numbers.
     """
@@ -615,8 +616,8 @@ def covering_ticks(
 
     Args:
         low, high: the ends of the data.
-        max_steps: how many steps there are about.
-        margin: how far the ticks go at least beyond the data, as far as shares do.
+        max_steps: the approximate number of steps between the first tick and the last.
+        margin: the least distance by which the ticks exceed the data on each side.
         whole_numbers: whether the data are counts, so that no tick is between whole numbers.
     """
     is_share = low >= 0 and high <= 1
@@ -661,7 +662,7 @@ def _end_axis(axes: Axes, name: str, low: float, high: float) -> None:
 
     Args:
         axes: it is changed.
-        name: of the axis, x or y.
+        name: the name of the axis, x or y.
         low, high: the smallest and the largest value of the data; positive on a logarithmic axis.
     """
     axis = getattr(axes, f"{name}axis")
@@ -685,7 +686,7 @@ def _only_tick(panels: Sequence[Axes], name: str, value: float) -> None:
     """Give an axis on which everything has one value that value as its only tick.
 
     Args:
-        name: of the axis, x or y.
+        name: the name of the axis, x or y.
     """
     for axes in panels:
         axis = getattr(axes, f"{name}axis")
@@ -703,8 +704,8 @@ def saved_figure(
 
     Args:
         record: into which it is written.
-        name: of the figure.
-        data: that it shows.
+        name: the name of the figure.
+        data: the data that the figure shows, which become NAME.csv.
         size: width and height in inches.
     """
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
@@ -762,13 +763,13 @@ def draw_accuracy_by_queries(
     """Draw accuracy against the number of queries, a panel for each total budget (``agt plan``).
 
     Args:
-        name: of the figure's files.
+        name: the name of the figure's files.
         data: columns ``queries``, ``accuracy``, ``series`` (the curve of a point) and ``panel``
             (its total budget).
         noise_free, majority: accuracies that are drawn as straight lines to compare with.
-        order: of the panels, by their names.
-        finding: what the figure shows, in a sentence.
-        title: what the data is.
+        order: the names of the panels, in their order.
+        finding: a sentence that says what the figure shows.
+        title: a phrase that says what the data is.
     """
     panels = panels_in_order(list(data.groupby("panel", sort=False)), order)
     styles = line_styles([str(series) for series in dict.fromkeys(data["series"])])
@@ -804,7 +805,7 @@ def _draw_accuracy_curves(axes: Axes, data: pd.DataFrame, styles: LineStyles) ->
     """Draw a curve of accuracy against the number of queries for each series.
 
     Args:
-        axes: of one total budget.
+        axes: the axes of the panel for one total budget.
         data: the points of this budget, with columns ``queries``, ``accuracy`` and ``series`` (the
             curve of a point).
         styles: the style of each series, by name.

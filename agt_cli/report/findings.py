@@ -61,7 +61,7 @@ class Estimate:
 
     Attributes:
         estimator: its name, and what the attacker sees, if this differs.
-        measure: what ``found`` counts.
+        measure: the name of what ``found`` counts.
         found: a lower bound of the privacy loss; 0: no loss was shown.
         strength: what ``found`` means.
     """
@@ -85,11 +85,12 @@ class Finding:
         outcome: whether the claim was contradicted.
         meaning: what was found, in one sentence for a reader who does not know the attack.
         measure: what ``claimed`` and ``found`` are: epsilon, mu, deviation/bound, models, AUC, ...
-        claimed: the claimed number; None: there is none.
+        claimed: the claimed number; None: the claim has no number.
         delta: the delta of a claimed epsilon; None for other measures.
-        found: the measured number, which is a lower bound of an epsilon or mu; None: there is none.
+        found: the measured number, which is a lower bound of an epsilon or mu; None: no number was
+            measured.
         strength: what ``found`` proves.
-        confidence: of ``found``; None: it has none.
+        confidence: the confidence level of ``found``; None: ``found`` is not a confidence bound.
         noticeable: a clause on the smallest violation that the attack could have detected.
         estimator: the name of the method that computed ``found``, such as Clopper-Pearson; empty:
             ``attack`` says it.
@@ -184,8 +185,8 @@ def exact_finding(
     Args:
         subject: the mechanism, model or method that was attacked, as a clause.
         claim: the claim, as a clause.
-        attack: what was tried, as a clause.
-        effort: how much was tried, as a clause.
+        attack: a clause that says what was tried.
+        effort: a clause that says how much was tried.
         measure: what ``found`` measures.
         found: the number; None: the attack could not be made, and ``meaning`` says why.
         meaning: the result in one sentence, for a reader who does not know the attack.
@@ -233,8 +234,8 @@ class Audit:
     Attributes:
         schema: the version of the document.
         kind: the kind of the audit: mechanism, certificate, membership, ...
-        subject: what was audited: the name of the run's folder, or another clause.
-        findings: at least one.
+        subject: a name of what was audited: the name of the run's folder, or another clause.
+        findings: the findings, at least one.
         digest: the digest of the run; None: no run was audited.
         notes: sentences on what the audit does not cover, and on what was replaced by something
             similar.
@@ -378,7 +379,7 @@ def _round_to_digits(
     Args:
         value: a finite number.
         rounding: math.floor, math.ceil or round.
-        digits: how many significant digits.
+        digits: the number of significant digits.
     """
     if value == int(value) and abs(value) < 10**15:
         return f"{int(value):,}", value

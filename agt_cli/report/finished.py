@@ -201,7 +201,7 @@ class Run(Folder):
 
     @property
     def error(self) -> str:
-        """Why the run failed; empty: it did not, or this was not recorded."""
+        """Why the run failed; empty: the run did not fail, or the reason was not recorded."""
         return str(self.status.get("error") or "")
 
     @property
@@ -217,7 +217,7 @@ class Run(Folder):
 
     @property
     def sweep(self) -> Path | None:
-        """The folder of the sweep of which the run is a job; None: it is not one."""
+        """The folder of the sweep of which the run is a job; None: the run is no job of a sweep."""
         parent = self.folder.parent
         return parent if parent.name.endswith(SWEEP_SUFFIX) else None
 
@@ -372,7 +372,7 @@ CHANGED_MEANWHILE = "agt unlearn changed the run while agt was reading it: type 
 
 
 def manifest_digest(folder: Path) -> str:
-    """Return the digest of the manifest in a folder; empty: there is none."""
+    """Return the digest of the manifest in a folder; empty: the folder has no manifest."""
     try:
         return f"sha256:{sha256(read_file(folder / MANIFEST_FILE)).hexdigest()}"
     except Broken:

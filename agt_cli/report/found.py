@@ -60,7 +60,7 @@ def runs_of_command(folder: Path, command: str) -> list[Run]:
 
 
 def newest_run(folder: Path, command: str) -> Run | None:
-    """Return the newest finished run of a command in a folder; None: there is none."""
+    """Return the newest finished run of a command in a folder; None: the folder has no such run."""
     return next((run for run in runs_of_command(folder, command) if run.state == "done"), None)
 
 
@@ -106,7 +106,7 @@ def resolve_latest(config: dict[str, Any], note: Callable[[str], None]) -> dict[
 
 
 def _describe_run(run: Run) -> str:
-    """Return the dataset and the model of a run in brackets; empty: they are not known."""
+    """Return the dataset and the model of a run in brackets; empty if these are not known."""
     known = ": ".join(filter(None, (run.dataset, run.model)))
     return visible(f" ({known})") if known else ""
 

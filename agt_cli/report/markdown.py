@@ -149,10 +149,10 @@ class Check:
     The texts may come from untrusted files, so they are shortened and made ``visible``.
 
     Attributes:
-        name: what was checked.
+        name: a name of what was checked.
         state: the result.
         words: a clause that says what was found.
-        remedy: what to do; empty: nothing.
+        remedy: a sentence that says what to do; empty: nothing is to be done.
     """
 
     name: str
@@ -342,7 +342,7 @@ def _fold(tokens: list[Token]) -> None:
     shown.
 
     Args:
-        tokens: of a page; it is changed.
+        tokens: the tokens of a page; it is changed.
     """
     starts = [
         index
@@ -373,8 +373,8 @@ def _image(
 
     Args:
         renderer: not used.
-        tokens: of the page.
-        index: of the picture's token.
+        tokens: the tokens of the page.
+        index: the index of the picture's token.
         options: not used.
         env: its entry "figures" reads the record's figures (``Figures``).
     """

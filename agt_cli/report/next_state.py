@@ -147,7 +147,7 @@ def _checked_manifest(folder: Path, state_folder: Path) -> Manifest:
     A file may be in ``state_folder``, or already in the folder of the run.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         state_folder: the folder of the new state.
 
     Raises:
@@ -255,7 +255,7 @@ def _move_committed_files(folder: Path, new: Manifest) -> None:
     state's files.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         new: the manifest of the new state.
     """
     changed_folders = {folder}

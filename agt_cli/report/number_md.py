@@ -66,7 +66,7 @@ def number_rows(
     """Yield the rows of certificates.parquet, block by block.
 
     Args:
-        certification: what was certified.
+        certification: the certified answers.
         queries: the queries.
         labels: [n] their true labels; None: not known.
     """
@@ -112,7 +112,7 @@ def interval_metrics(certification: NumberCertification, table: pd.DataFrame) ->
     """Return the metrics of certified numbers, by name.
 
     Args:
-        certification: what was certified.
+        certification: the certified answers.
         table: ``interval_table``.
     """
     metrics: Metrics = {
@@ -177,12 +177,12 @@ def number_report(
     """Return report.md of a certification of numbers.
 
     Args:
-        certification: what was certified.
+        certification: the certified answers.
         table: ``interval_table``.
         captions: figure name -> what it shows.
         training_run: the run that was certified.
-        quality: on the queries.
-        sections: on queries that do not fit the declarations.
+        quality: the scores of the answers to the queries.
+        sections: the sections of the page on queries that do not fit the declarations.
         intervals_file: the file with the interval of each query.
         release: the command that releases answers; None: the ledger accepts no release.
     """

@@ -98,7 +98,7 @@ class NumberErrors:
     """The errors of some answers: of the model, or of something simpler.
 
     Attributes:
-        answers: whose they are, such as "model" or "one_ridge".
+        answers: the name of what gave the answers, such as "model" or "one_ridge".
         records: the number of answers.
         rmse, mae: the root mean squared and the mean absolute error.
         r2: R^2; None: all labels are equal.
@@ -142,7 +142,7 @@ def metrics_of_errors(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the metrics that follow from the rows of tables/quality.csv of a model of numbers.
 
     Args:
-        rows: as ``NumberErrors.row`` gives them; a missing number is None or NaN.
+        rows: the rows that ``NumberErrors.row`` returns; a missing number is None or NaN.
 
     Raises:
         ValueError: an error is not inside its interval.

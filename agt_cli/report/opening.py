@@ -105,7 +105,7 @@ def open_run(folder: Path, command: str, digest: str | None = None) -> Run:
     finished first.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         command: the name of the command that must have made the run.
         digest: the digest that the run must have; None: any.
 

@@ -122,7 +122,7 @@ def share_estimate(count: float, total: float) -> RateEstimate:
     The interval covers the true share with at least the probability ``CONFIDENCE``.
 
     Args:
-        count: from 0 to ``total``; it need not be a whole number.
+        count: a number from 0 to ``total``, which need not be a whole number.
         total: the number of records, above 0.
     """
     low = 0.0
@@ -220,9 +220,10 @@ class Subgroup:
         majority: the share of the most frequent class, which is the accuracy of always answering
             it; None for a class, or without labels.
         accuracy: the share of right answers, which is the recall for a class; None without labels.
-        precision: for a class, the share of right answers among those that name it; None if no
-            answer does, or for all classes.
-        auc: as ``auc_estimate``; None for a class, if only one class occurs, or without labels.
+        precision: the share of right answers among those that name the class; None for all classes,
+            or if no answer names the class.
+        auc: the area under the ROC curve, as ``auc_estimate`` computes it; None for a class, if
+            only one class occurs, or without labels.
         certified: k -> share of records whose label is certified up to k.
         certified_and_correct: k -> share of records whose label is certified up to k and right.
         distance: the median stable distance; None if nothing was certified.
@@ -303,7 +304,8 @@ def metrics_of_rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the metrics that follow from the rows of tables/quality.csv of a model of classes.
 
     Args:
-        rows: as ``Subgroup.row`` gives them, all records first; a missing number is None or NaN.
+        rows: the rows that ``Subgroup.row`` returns, that of all records first; a missing number is
+            None or NaN.
 
     Raises:
         ValueError: a share is not inside its interval, or not from 0 to 1.
@@ -605,8 +607,8 @@ class Quality(ModelQuality):
         Columns of which nothing is known for any group are left out.
 
         Args:
-            ks: at which certified shares are shown.
-            space: what parts the words of a heading.
+            ks: the values of k at which certified shares are shown.
+            space: the text between two words of a heading.
         """
         columns = {"": [group.name for group in groups]}
         columns["records"] = [f"{group.records:,}" for group in groups]

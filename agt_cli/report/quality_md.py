@@ -22,7 +22,7 @@ class ModelAnswers:
     Attributes:
         prediction: [n] class indices.
         distance: [n] stable distances; None: not certified.
-        certified_counts: how many answers are certified at all; None: not known.
+        certified_counts: the number of answers that are certified at all; None: not known.
         margins: the margins of the records, as ``model.margins`` returns them; None: the model is
             asked.
     """
@@ -48,7 +48,7 @@ def evaluate_answers(
         queries: the n records.
         records_description: what the records are, such as "test records".
         labels: [n]; None: not known.
-        answers: those of the model.
+        answers: the model's answers.
         constant_remedy: what to change if the model is nearly constant; empty: no advice.
     """
     classes = model.problem.dataset.classes
@@ -102,8 +102,8 @@ def write_quality(record: RunRecord, quality: ModelQuality, prefix: str = "") ->
 
     Args:
         record: the run's record.
-        quality: on some records.
-        prefix: of the metrics' names.
+        quality: the quality of a model's answers to some records.
+        prefix: the first part of the metrics' names.
     """
     if quality.rows:
         record.table("quality", pd.DataFrame(quality.rows))

@@ -101,12 +101,13 @@ class RunRecord(FolderWriter):
         folder: the folder, which is claimed when the context is entered.
         command: the name of the command.
         config: the resolved configuration.
-        resumed_run: the killed or failed run in this folder that is resumed; None: it is a new run.
+        resumed_run: the killed or failed run in this folder that is resumed; None: a new run
+            begins.
 
     Attributes:
-        resumed_run: as given.
+        resumed_run: the killed or failed run that is resumed; None: the run is new.
         digest: the digest of the finished run; None: it is not finished.
-        standings: the list of conditions in Markdown; empty: none were recorded.
+        standings: the list of conditions in Markdown; empty: no conditions were recorded.
     """
 
     def __init__(
@@ -425,7 +426,7 @@ class RunRecord(FolderWriter):
             )
 
     def _figure(self, name: str) -> bytes | None:
-        """Return the content of a figure of this record; None: it has no such figure."""
+        """Return the content of a figure of this record; None: the record has no such figure."""
         is_figure = name in self._hashes and name.endswith(".png")
         return (self.folder / name).read_bytes() if is_figure else None
 

@@ -36,13 +36,13 @@ def release_report(
 
     Args:
         dataset: the name of the dataset.
-        queries: which queries were answered, as a clause.
+        queries: a clause that says which queries were answered.
         mechanism: the name of the mechanism.
         sentences: sentences on the claim, the totals and the caveats.
-        publishable: what the guarantee covers; None: nothing, because it is a simulation, or a
-            condition is not met.
-        record: of the command.
-        released: what is released, for the title.
+        publishable: a phrase that says what the guarantee covers; None: nothing, because it is a
+            simulation, or a condition is not met.
+        record: the record of the command.
+        released: a name of what is released, for the title.
     """
     return document(
         f"# {released}: {escape_markdown(dataset)}",
@@ -59,10 +59,10 @@ def release_report(
 
 
 def seeds_sentence(config: Mapping[str, Any]) -> str:
-    """Return what the seed of a mechanism is, which is not that of the noise; empty: it has none.
+    """Return what the seed of a mechanism (not of its noise) is; empty: it has no seed.
 
     Args:
-        config: of the release.
+        config: the configuration of the release.
     """
     if "seed" not in (config.get("mechanism") or {}):
         return ""
@@ -83,7 +83,7 @@ def publish_headline(publishable: str | None, *, answers_from_release: bool) -> 
     """Return the headline, in bold: which files may be published, and the cost of repeating.
 
     Args:
-        publishable: what the guarantee covers; None: nothing may be published.
+        publishable: a phrase that says what the guarantee covers; None: nothing may be published.
         answers_from_release: answers are computed from weights that were released before
             (``release=FOLDER``), which draws no noise and spends no budget.
     """

@@ -10,7 +10,7 @@ from agt_cli.report.finished import ACCOUNT_FILE, UNLEARN
 
 
 def output_folders_of(run: Path) -> list[Path]:
-    """Return a list with the output folder whose train/ contains a run; empty: it is elsewhere."""
+    """Return a list of the output folder whose train/ has a run; empty: the run is elsewhere."""
     return [folder.parent for folder in run.resolve().parents if folder.name == "train"][:1]
 
 
@@ -23,8 +23,8 @@ def check_not_replaced(
     (account.json), in an output folder, that shows it.
 
     Args:
-        digest: of the run in ``folder``; empty: nothing is checked.
-        folder: of the run, for the message.
+        digest: the digest of the run in ``folder``; empty: nothing is checked.
+        folder: the folder of the run, for the message.
         output_folders: output folders, whose accounts are read.
         key: the setting that names the run, for the message.
 
@@ -50,11 +50,11 @@ def check_not_replaced(
 
 
 def _erasure_that_replaced(account: Path, digest: str) -> object:
-    """Return the number of an erasure, if it replaced a state; None: it replaced another one.
+    """Return the number of an erasure if it replaced this state; None: it replaced another.
 
     Args:
         account: the account of the erasure, account.json.
-        digest: of the state.
+        digest: the digest of the state.
 
     Raises:
         ConfigError: the account cannot be read.

@@ -41,7 +41,7 @@ class Stability:
     Attributes:
         name: the name of the metric in files.
         value: its value.
-        sentence: what the value means, for people.
+        sentence: a sentence that tells people what the value means.
     """
 
     name: str
@@ -82,8 +82,8 @@ class ScoreAxis(NamedTuple):
     """The axis of scores of a figure, which begins at 0.
 
     Attributes:
-        end: where it ends.
-        label: what it says.
+        end: the largest value of the axis.
+        label: the text at the axis.
     """
 
     end: float
@@ -102,17 +102,17 @@ class Scoring(ABC):
 
     Attributes:
         keys: names of the scores in metrics and tables. The first one is drawn.
-        titles: the same as titles of columns.
-        heading: of a table of scores.
+        titles: the names of the scores as titles of columns.
+        heading: the heading of a table of scores.
         private_results: the results of ``agt start`` that depend on private records, as a clause.
         answers: the name of what is published one by one, such as "labels".
         pronoun: the pronoun for ``heading``.
         baseline: the name of the constant answer.
-        baseline_in_sentence: the same with its article.
+        baseline_in_sentence: the name of the constant answer with its article.
         baseline_metric: the metric of the constant answer's score.
         boosted_members: sentences on what an ensemble of boosted trees gains and loses; empty: no
             such ensemble that was measured is worth a remark.
-        caption: of the figure that compares models.
+        caption: the caption of the figure that compares models.
         percent: whether the figure's axis shows percentages.
         measured_training: the settings that ``agt train`` needs after ``agt measure``, in addition
             to the dataset.
@@ -163,9 +163,10 @@ class Scoring(ABC):
 
         Args:
             model: a fitted model, whose answers are of this scoring's kind.
-            evidence: what was computed for the queries; of the type of this scoring's answers.
+            evidence: the evidence that was computed for the queries, of the type of this scoring's
+                answers.
             features: [n, ...] the queries.
-            counted: what certificates count.
+            counted: the name of what certificates count, rows or people.
         """
 
     @abstractmethod
@@ -222,7 +223,7 @@ class Scoring(ABC):
         return self.words(score)
 
     def legend(self, labels: np.ndarray) -> str:
-        """Return a note for a table of scores on records with these labels; empty: none is needed.
+        """Return a note for a table of scores on records with these labels; empty: needs none.
 
         Args:
             labels: [n] the true labels.
@@ -230,7 +231,7 @@ class Scoring(ABC):
         return ""
 
     def warning(self, answers: np.ndarray, labels: np.ndarray) -> str:
-        """Return a warning on errors that a model's first score hides; empty: there are none.
+        """Return a warning on errors that a model's first score hides; empty: none are found.
 
         Args:
             answers: [n] those of a model.
@@ -276,7 +277,7 @@ class ClassScoring(Scoring):
     measured_training = ""
 
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
-        """Return the accuracy, and the recall of the rarest class (None: there is one class)."""
+        """Return the accuracy, and the recall of the rarest class (None if there is one class)."""
         right = answers == labels
         recall = None
         rarest = _rarest_class(labels)
@@ -286,7 +287,7 @@ class ClassScoring(Scoring):
         return share_estimate(int(right.sum()), len(labels)), recall
 
     def legend(self, labels: np.ndarray) -> str:
-        """Return which class is the rarest; empty: there is one class."""
+        """Return the name of the rarest class; empty if there is one class only."""
         rarest = _rarest_class(labels)
         if rarest is None:
             return ""

@@ -55,8 +55,9 @@ def privacy_sentence(conditions: Sequence[Condition], brief: bool = False) -> st
     """Return one sentence that says whether these certificates can support a privacy claim.
 
     Args:
-        conditions: of the claim.
-        brief: for a terminal: declared conditions are named as in the brief form of a claim.
+        conditions: the conditions of the claim.
+        brief: True: the sentence for a terminal, in which declared conditions are named as in the
+            brief form of a claim.
     """
     unmet = describe_unmet_conditions(conditions)
     if unmet:
@@ -139,10 +140,10 @@ def report_headline(
     certified. For a model of numbers, only the verdict is returned.
 
     Args:
-        quality: of the model, on the records that the page is about.
+        quality: the quality of the model, on the records that the page is about.
         trained: the number of training records.
         relation: says what one k counts.
-        conditions: of a privacy claim.
+        conditions: the conditions of a privacy claim.
     """
     lead = escape_markdown(quality.verdict)
     if not isinstance(quality, Quality):
@@ -271,7 +272,7 @@ def figures_section(
 
     Args:
         captions: figure name -> what it shows.
-        folder: where they are, from the page.
+        folder: the path of the figures' folder from that of the page.
     """
     figures = []
     for name, caption in captions.items():

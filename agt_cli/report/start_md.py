@@ -46,7 +46,8 @@ class Comparison:
         scores: name -> scores, in the order of tables: the model, the reference learners of
             scikit-learn (without privacy), and the constant answer.
         constant_answer: the constant answer, whose scores have its name.
-        private: expected score of released weights within the budget; None: none are possible.
+        private: the expected score of released weights within the budget; None: weights cannot be
+            released.
         eps: the total budget that ``private`` is about.
         legend: what a reader needs to know of the scores, in sentences.
     """
@@ -173,8 +174,8 @@ class ProposedConstants:
         proposed: the ranges and lists, that of the classes included, which were read off the rows
             and declared public.
         total: the number of columns that have a range or a list in the file.
-        size: the number of rows of the whole table that was declared public as it was computed
-            from the file; None: none was.
+        size: the number of rows of the whole table that was declared public as it was computed from
+            the file; None: no size was.
         training_size: about how many of these rows are trained on; None: no size was declared.
         were_shown: whether the terminal shows the items already, in the question about them.
     """
@@ -188,7 +189,7 @@ class ProposedConstants:
 
     @property
     def heading(self) -> str:
-        """A sentence on the constants declared public, and on what to check; empty: none are."""
+        """A sentence on the constants declared public, and what to check; empty: there are none."""
         if not self.proposed and self.size is not None:
             return (
                 "The size that you declared public was computed from the rows, as every claim will "
@@ -241,24 +242,26 @@ class Summary:
     Attributes:
         table: the file's name.
         training_rows: how many rows were trained on.
-        features: how many numbers a record is, after its columns are coded.
+        features: the number of numbers in a record, after its columns are coded.
         dataset: the dataset file that was written.
         run: the folder of the training run.
-        comparison: how good the model is.
+        comparison: the scores of the model, beside those of others.
         counted: what stable distances count, "rows" or "people".
-        stability: on how much of the training data answers depend.
+        stability: a measure of how much of the training data answers depend on.
         ways: the ways to continue, a clause each.
         proposed: the index of the way that the commands ``onward`` take. It depends on public
             values alone.
         not_public: the groups of values that were not declared public.
-        declared: what is public, and what that allows, in a sentence.
+        declared: a sentence that says what is public, and what that allows.
         constants: the public constants that agt proposed from the rows.
-        remarks: what to look at before the result is trusted.
-        hint: which other model may be better, for the page; empty: none.
+        remarks: sentences that say what to check before the result is trusted.
+        hint: a sentence that says which other model may be better, for the page; empty: none may
+            be.
         measuring: commands that measure what is not public; empty: nothing is to be measured.
         commands: the commands that do the same step by step.
         onward: the next commands.
-        ledger: that these people already have a ledger, in a sentence; empty: none was found.
+        ledger: a sentence which says that these people already have a ledger; empty: no ledger of
+            theirs was found.
     """
 
     table: str
@@ -331,7 +334,7 @@ def start_report(summary: Summary, folder: Path) -> str:
     """Return report.md of ``agt start``.
 
     Args:
-        folder: of the record, from which links are made.
+        folder: the folder of the record, from which links are made.
     """
     comparison = summary.comparison
     scoring = comparison.scoring

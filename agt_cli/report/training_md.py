@@ -63,12 +63,12 @@ def train_report(
     """Return report.md of a training run.
 
     Args:
-        record: of the run, with its metrics.
-        dataset: on which the model was trained.
+        record: the record of the run, with its metrics.
+        dataset: the dataset on which the model was trained.
         relation: the neighbour relation.
         certificate: the kind of certificate.
         conditions: the seven conditions of a privacy guarantee (docs/method.md).
-        quality: of the model, on the test records.
+        quality: the quality of the model, on the test records.
         noise: sentences on weights that were trained with noise, and on later removals.
     """
     described = _describe_training(record, dataset, relation, certificate)
@@ -102,8 +102,8 @@ class TrainingWords(NamedTuple):
     """A training in words.
 
     Attributes:
-        model: what was trained, as a phrase.
-        reach_of_k: how far a k reaches in it, in sentences.
+        model: a phrase that says what was trained.
+        reach_of_k: sentences that say how far certificates go for this training.
     """
 
     model: str

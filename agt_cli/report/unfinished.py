@@ -15,7 +15,7 @@ def check_resume_setting(value: object, sweep: bool) -> None:
     """Raise ConfigError unless the setting ``resume`` can name a run.
 
     Args:
-        value: of the setting.
+        value: the value of the setting.
         sweep: True: the command line starts several runs.
     """
     if not isinstance(value, str) or not value:
@@ -44,7 +44,7 @@ def open_unfinished(folder: Path) -> Run:
     """Return a training that was killed or failed, after checking that it can be resumed.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
 
     Raises:
         ConfigError: the folder is not that of a run; or the run is another command's, still

@@ -74,7 +74,7 @@ class _ArrayGuesses:
 
     @property
     def about_units(self) -> str:
-        """What to type if a list names people, as a further sentence; empty: none may."""
+        """What to type if a list names people, as a further sentence; empty: no list may."""
         if not self.units:
             return ""
         return (

@@ -62,17 +62,18 @@ class Column:
     """What a column holds, and what is proposed for it.
 
     Attributes:
-        name: as the file has it.
-        kind: what it holds.
+        name: the column's name, as the file has it.
+        kind: the kind of values that the column holds.
         missing: rows without a value, markers included.
         distinct: different values.
         most_rows: rows with the most frequent one.
-        low: the least of its numbers; None: it holds none.
-        high: the greatest of its numbers; None: it holds none.
+        low: the least of the column's numbers; None: the column holds no numbers.
+        high: the greatest of the column's numbers; None: the column holds no numbers.
         values: value and count, the most frequent first; empty if there are too many to list.
         markers: values that mean that a value is missing.
-        numeric: the range proposed; empty: it is no numeric feature.
-        categorical: the list of values proposed; empty: it is no categorical feature.
+        numeric: the range that is proposed; empty: the column is no numeric feature.
+        categorical: the list of values that is proposed; empty: the column is no categorical
+            feature.
         outside: rows with a number outside of the range, which leaves outliers out.
         public: the range is the type's own, or its owner declared it, or the list of values; it
             was not read off the records.
@@ -83,8 +84,9 @@ class Column:
             together, as the rows of one person do.
         predicted_share: the share of all rows whose label this column predicts by itself, if that
             is nearly all; otherwise 0.
-        format: how its dates or numbers are written, if not in the default format.
-        remark: why it is left out and how to include it, or what to think of.
+        format: the format of the column's dates or numbers, if it is not the default format.
+        remark: a sentence that says why the column is left out and how to include it, or what to
+            check.
     """
 
     name: str

@@ -63,7 +63,7 @@ def propose_columns(
     """Return a description of each column with the proposed settings, in the order of the file.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         values_by_column: the values of each column that is not dropped.
         options: what the owner says of the columns.
 
@@ -87,9 +87,9 @@ def _check_options_fit(path: Path, column: Column, rows: int, options: ColumnOpt
     """Raise DataError if a column cannot have the range, or the codes, that are declared of it.
 
     Args:
-        path: of the file.
-        column: with what is proposed for it.
-        rows: how many there are.
+        path: the path of the file.
+        column: the column, with what is proposed for it.
+        rows: the number of rows.
         options: what the owner says of the columns.
     """
     name = column.name
@@ -133,9 +133,9 @@ def _propose_column(
     """Return a description of a column, with the settings that are proposed for it.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         values: the column's values.
-        rows: how many there are.
+        rows: the number of rows.
         options: what the owner says of the columns.
     """
     column = _describe_values(values, options)
@@ -266,7 +266,7 @@ def _propose_date_column(
     If its dates cannot be read, it has no range but a remark that says why.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         values: the column's values.
         column: the column as it was seen so far.
         declared: the public range that its owner declares, in days; empty: none.
@@ -318,9 +318,9 @@ def _reason_dates_unclear(
     """Return why no single format reads the dates of a column.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         values: the column's values.
-        formats: those that read all dates; empty: none does.
+        formats: the formats that read all dates; empty: no format reads all of them.
     """
     if formats:
         first_setting, second_setting = (format_setting(values.name, form) for form in formats[:2])
@@ -342,13 +342,13 @@ def _reason_dates_unclear(
 
 
 def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
-    """Return why a column seems to name records or people; empty: it does not.
+    """Return why a column seems to name records or people; empty: the column does not seem to.
 
     It says as well how the owner declares that it does.
 
     Args:
-        column: as it was seen so far.
-        rows: how many there are.
+        column: the properties of the column that are known so far.
+        rows: the number of rows.
         most_values: so many different values are no names yet.
     """
     has_identifying_name = (
@@ -430,10 +430,10 @@ def _propose_word_column(
     """Return a column of words, with the list of its frequent values, or why there is none.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         column: the column as it was seen so far.
         values: its values.
-        rows: how many there are.
+        rows: the number of rows.
         most_values: a column with more distinct values is left out.
     """
     if remark := _reason_not_read_as_numbers(columns, values):
@@ -552,7 +552,7 @@ def _month_remark(values: ColumnValues) -> str:
 
 
 def _suffix_remark(values: ColumnValues) -> str:
-    """Return how numbers with a suffix could be read as numbers; empty: they have none."""
+    """Return how numbers with a suffix could be read as numbers; empty: they have no suffix."""
     suffixed = suffixed_numbers(values.distinct) if values.is_text else None
     if suffixed is None:
         return ""

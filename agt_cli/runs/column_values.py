@@ -60,7 +60,7 @@ class ColumnValues:
     """The distinct values of a column.
 
     Attributes:
-        name: of the column.
+        name: the name of the column.
         cells: the column itself.
         distinct: distinct values that are not missing, as they are.
         numbers: [distinct] float64, NaN where a word is no number.
@@ -68,8 +68,9 @@ class ColumnValues:
         missing: rows without a value.
         markers: words taken for missing.
         is_single: each row has one value or none, and not a list, or bytes that are no text.
-        format: how the text is written, if not in the default format.
-        possible_formats: of numbers, if several read the text, differently.
+        format: the format of the text, if it is not the default format.
+        possible_formats: the formats of numbers that read the text, if several read it as different
+            numbers.
     """
 
     name: str
@@ -90,17 +91,17 @@ class ColumnValues:
 
     @property
     def is_numeric(self) -> bool:
-        """True: there are values, and all are finite numbers."""
+        """True if there are values, and all are finite numbers."""
         return bool(len(self.numbers)) and bool(np.isfinite(self.numbers).all())
 
     @property
     def is_whole(self) -> bool:
-        """True: there are values, and all are whole numbers."""
+        """True if there are values, and all are whole numbers."""
         return self.is_numeric and bool((self.numbers == np.rint(self.numbers)).all())
 
     @property
     def is_date(self) -> bool:
-        """True: there are values, and all are dates or times."""
+        """True if there are values, and all are dates or times."""
         if pa.types.is_temporal(self.distinct.type):
             return True
         return bool(self.is_text and len(self.distinct) and self.matches(DATE_PATTERN).all())
@@ -178,7 +179,7 @@ def read_columns(
     """Return the distinct values of some columns.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         names: the columns to read.
         options: what the owner says of the columns.
     """
@@ -208,8 +209,8 @@ def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> Co
     """Return the distinct values of a column.
 
     Args:
-        columns: of the file.
-        name: of the column.
+        columns: the open file, of which columns are read.
+        name: the name of the column.
         options: what the owner says of the columns.
     """
     cells, single = _cells(columns, name)

@@ -105,7 +105,7 @@ def check_header_not_repeated(
     So it is where exports were joined; or where line 1 is a record, if no column has numbers.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         values_by_column: their values, by name.
         is_certain: whether the owner says that line 1 gives the names.
     """

@@ -117,7 +117,7 @@ class Declarations:
 
     Attributes:
         not_public: the names in ``from_data`` that were not declared public.
-        size: the public size of the table; None: none was declared.
+        size: the public size of the table; None: no size was declared.
         unit_rows: the public cap on the rows of one unit; None: each row is a unit of its own.
         has_permanent_ids: whether ids were declared to be permanent, if a column has ids.
         each_row_is_a_person: whether it was declared, by naming no column of ids, that each row is
@@ -213,7 +213,7 @@ def signed(text: str, command: str) -> str:
     """Return the text of a dataset file below a line by which an edit is recognised.
 
     Args:
-        command: which writes it, "start" or "data inspect".
+        command: the command that writes the file, "start" or "data inspect".
     """
     line = f"# Written by agt {command}, unedited if the hash of all that follows is {_hash(text)}"
     return f"{line}\n{text}"
@@ -259,7 +259,7 @@ def _csv_lines(form: CsvFormat | None) -> list[str]:
     usual way.
 
     Args:
-        form: of a csv; None: another format.
+        form: the format of a csv; None: the file is no csv.
     """
     if form is None or form == CsvFormat():
         return []

@@ -185,12 +185,12 @@ class DataWarning:
     """One thing in a table that may be a mistake.
 
     Attributes:
-        code: what it is.
-        column: where it is; empty: it is about the whole file.
+        code: the code that says which mistake it may be.
+        column: the name of the column that it is about; empty: it is about the whole file.
         values: the words of the file that show it.
-        rows: how many rows, or different values, it is about.
+        rows: the number of rows, or of different values, that it is about.
         reason: a clause that says why, or what to give; empty: the code says it.
-        first_row: where the first of the rows is, in words; empty: the sentence does not say it.
+        first_row: a phrase on where the first of the rows is; empty: the sentence does not say it.
     """
 
     code: DataWarningCode
@@ -253,7 +253,7 @@ def _normalized_word(word: str) -> object:
 
 
 def _finite_number(word: str) -> float | None:
-    """Return a word as a finite number; None: it is not one. 1_000 is a number in Python only."""
+    """Return a word as a finite number; None: it is no number (1_000 is one in Python only)."""
     if "_" in word:
         return None
     try:
@@ -280,7 +280,7 @@ def _similarity_warnings(
     """Return a warning that names all similar values, as a list of one; empty: there are none.
 
     Args:
-        code: of the warning, which is about a feature or about the label.
+        code: the code of the warning, which is about a feature or about the label.
         column: its name.
         words: its values.
     """
@@ -368,7 +368,7 @@ def _may_mean_missing(
 
     Args:
         word: the class.
-        number: the class as a number; None: it is not one.
+        number: the class as a number; None: the class is no number.
         words: all classes.
         numbers: all classes as numbers.
     """

@@ -61,7 +61,7 @@ def predicate_for_hashes(key: HashKey, hashes: frozenset[str]) -> IsErased:
 
     Args:
         key: the key of the hashes.
-        hashes: in hexadecimal digits, as a log lists them.
+        hashes: the hashes in hexadecimal digits, as a log lists them.
     """
     digests = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=np.uint8).reshape(-1, SIZE)
 

@@ -56,7 +56,8 @@ def inspect_table(
         target: what the owner says that labels are; None: not given.
         label_range: the public range of labels that are numbers; None: not declared.
         id: the column that the owner says to identify each record permanently; None: not given.
-        header: of a csv, whether its first line names the columns; None: it must look as if it did.
+        header: whether the first line of a csv names the columns; None: it is an error if the first
+            line does not look as if it did.
         form: the known fields of ``CsvFormat``; the others are guessed from the first lines.
         drop: columns that must not be features; their values are not inspected.
         missing_label: drop: inspect only the rows that have a label, because training leaves out
@@ -121,7 +122,7 @@ class _Table:
         reader: reads the rows of the file that are inspected.
         options: what the owner says of the columns.
         values: the values of each column that is not dropped.
-        columns: what each column holds, in the order of the file.
+        columns: the description of each column, in the order of the file.
     """
 
     reader: ColumnReader
@@ -147,7 +148,7 @@ class _Table:
 
     @property
     def has_only_words(self) -> bool:
-        """True: it is a csv in which no column has numbers or dates."""
+        """True if the table is a csv in which no column has numbers or dates."""
         return self.reader.csv_format is not None and not any(
             values.is_numeric or values.is_date for values in self.values.values()
         )
@@ -167,7 +168,7 @@ class _Table:
         """Return the columns, with the share of the labels that each predicts by itself.
 
         Args:
-            label: the column of labels; None: it is not evident.
+            label: the column of labels; None: it is not evident which column this is.
             facts: what its labels are; the share is known only of classes.
         """
         if label is None or not isinstance(facts.target, ClassTarget):
@@ -218,7 +219,8 @@ def _read_table(
         reader: reads the file.
         names: the columns to read.
         options: what the owner says of the columns.
-        header: whether the first line of a csv names the columns; None: it must look as if it did.
+        header: whether the first line of a csv names the columns; None: it is an error if the first
+            line does not look as if it did.
 
     Raises:
         DataError: there are no rows; the first line of a csv is repeated, or looks like a record;

@@ -20,11 +20,11 @@ class Inspection:
 
     Attributes:
         path: the file.
-        form: of a csv; None: another format.
-        rows: how many there are.
-        columns: in the order of the file, label and id included.
-        label: the column of labels; None: it is not evident.
-        labels: candidates for it, the likeliest first.
+        form: the format of a csv; None: the file is no csv.
+        rows: the number of rows.
+        columns: the columns in the order of the file, label and id included.
+        label: the column of labels; None: it is not evident which column this is.
+        labels: the columns that may be the label, the likeliest first.
         id: the column that the owner says to identify each record permanently; None: not given.
         target: what labels are; None: there is no label, nobody said of very many numbers that
             they are labels, or their range is not declared.
@@ -32,14 +32,14 @@ class Inspection:
             ``MIN_QUANTITY_NUMBERS`` different numbers.
         unit: the column that identifies the person of each record, where a person may have several;
             None: not given.
-        warnings: what may be a mistake in the file.
-        unlabelled: how many rows are left out, because they have no label; ``rows`` and
+        warnings: the warnings about what may be a mistake in the file.
+        unlabelled: the number of rows that are left out, because they have no label; ``rows`` and
             ``columns`` are about the others.
         label_markers: values of the label that mean that the label is missing.
         label_reason: a clause on why this column is taken as the label; empty: the owner named it.
-        repeated: how many rows are equal to an earlier row in the label and in every feature, if
-            they are so many (``REPEATED_SHARE``) that accuracy says little about new records where
-            no column names records; else 0.
+        repeated: the number of rows that are equal to an earlier row in the label and in every
+            feature, if they are so many (``REPEATED_SHARE``) that accuracy says little about new
+            records where no column names records; else 0.
     """
 
     path: Path
@@ -60,17 +60,17 @@ class Inspection:
 
     @property
     def numbers(self) -> NumericTarget | None:
-        """The declared range of labels that are numbers; None: they are classes, or it is open."""
+        """The declared range of labels that are numbers; None: classes, or no range is declared."""
         return None if self.target is None else self.target.numeric
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The values of the label, in the order of the classes; empty: they are not classes."""
+        """The values of the label, in the order of the classes; empty: labels are not classes."""
         return self.target.names if isinstance(self.target, ClassTarget) else ()
 
     @property
     def label_column(self) -> Column | None:
-        """The column of labels; None: it is not evident."""
+        """The column of labels; None: it is not evident which column this is."""
         return next((column for column in self.columns if column.name == self.label), None)
 
     @property

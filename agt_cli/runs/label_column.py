@@ -60,7 +60,7 @@ class LabelCandidates:
         evident: the first of them, if it is likely and clearly ahead of the next; None: the owner
             has to choose, for example where two columns are named like labels, or where only the
             place distinguishes columns of two values.
-        reason: a clause on why this column is evident; empty: none is.
+        reason: a clause on why this column is evidently the label; empty: no column is.
     """
 
     names: tuple[str, ...]
@@ -126,7 +126,7 @@ def _is_named_like_a_label(name: str, label_word: re.Pattern[str]) -> bool:
     """Return whether a column's name has one of some words, and no word about a label.
 
     Args:
-        name: of the column.
+        name: the name of the column.
         label_word: matches the words of which the name must have one.
     """
     words = words_in_name(name)
@@ -163,7 +163,7 @@ class LabelFacts:
 
         Args:
             reader: reads the file.
-            values: of the column of labels.
+            values: the values of the column of labels.
             target: what the owner says that labels are; None: not given.
             label_range: the public range of labels that are numbers; None: not declared.
 

@@ -42,7 +42,7 @@ def _share_predicted(values: ColumnValues, label: ColumnValues, rows: int) -> fl
     Args:
         values: the column.
         label: the column of labels.
-        rows: how many there are.
+        rows: the number of rows.
     """
     max_bins = max(2, min(_MAX_BINS, rows // _MIN_BIN_ROWS))
     max_distinct = rows if values.is_numeric else max_bins

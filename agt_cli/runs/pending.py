@@ -49,7 +49,7 @@ class StateMonitor:
     Attributes:
         run: the run as it was opened.
         seen: (time of the last change, size, inode) of a manifest that was read and has the run's
-            digest; None: none was read yet.
+            digest; None: no state was read yet.
     """
 
     run: Run
@@ -85,7 +85,7 @@ class PendingErasures:
 
     Attributes:
         run: the run.
-        units: how many people (or other units) are to be erased; 0: there are no requests.
+        units: the number of people (or other units) to be erased; 0: no request is pending.
         members: how many of these units each member of an ensemble was trained on; None: this is
             not known, or the model is not an ensemble.
     """
@@ -112,7 +112,7 @@ class PendingErasures:
         """Return which queries have the same label without the pending records, [n] bool.
 
         Args:
-            certificates: of the n queries.
+            certificates: the certificates of the n queries.
             classes: the number of classes.
         """
         if (
@@ -134,7 +134,7 @@ class PendingErasures:
         """Raise ConfigError if requests are pending, because nothing private is released then.
 
         Args:
-            release: what was asked for, as the subject of a sentence.
+            release: a name of what was asked for, as the subject of a sentence.
         """
         if self.units:
             folder = self.run.folder
@@ -150,7 +150,7 @@ class PendingErasures:
 
         Args:
             answered: [n] bool, the result of ``answerable_queries``.
-            record: of the present command; its metrics are changed.
+            record: the record of the present command; its metrics are changed.
 
         Returns:
             Sentences about these queries for the owner. Without pending requests there are none,
@@ -188,7 +188,7 @@ def abstentions(folder: Path, states: Collection[str]) -> int:
     answers.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         states: the digests of the states.
 
     Raises:

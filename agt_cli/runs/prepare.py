@@ -259,7 +259,7 @@ class Prepared:
         choices: the fact about what the settings were chosen on (``compare_public_rows``).
         erased: the records that were left out, as far as the data still contain them.
         untouched: the fact that leaving them out did not change the other records.
-        encoder: the frozen encoder; None: there is none.
+        encoder: the frozen encoder; None: the model has no encoder.
     """
 
     loaded: Dataset
@@ -391,7 +391,7 @@ def fit(
 
     Args:
         prepared: the data.
-        settings: of the training.
+        settings: the settings of the training.
         console: shows progress.
         checkpoints: reads and writes the state of an unfinished training.
     """
@@ -449,7 +449,7 @@ class RunWithoutRecords:
         problem: the problem of the training, without records.
         dataset_config: the configuration of the dataset, with all constants that were read from its
             file.
-        encoder: the frozen encoder; None: there is none.
+        encoder: the frozen encoder; None: the model has no encoder.
     """
 
     problem: Problem
@@ -481,9 +481,9 @@ def write_source(record: RunRecord, prepared: Prepared, settings: Settings) -> N
     """Write source.json and the encoder, which ``run_without_records`` reads.
 
     Args:
-        record: of the training run.
+        record: the record of the training run.
         prepared: its data.
-        settings: of the training.
+        settings: the settings of the training.
     """
     node = {
         "format": MODEL_FORMAT,
@@ -501,7 +501,7 @@ def run_without_records(finished: Run, settings: Settings) -> RunWithoutRecords:
 
     Args:
         finished: the run.
-        settings: of the training.
+        settings: the settings of the training.
 
     Raises:
         ConfigError: source.json is missing or damaged, or has another format; or the encoder cannot
@@ -549,7 +549,7 @@ def records_for_train_accuracy(dataset: Dataset, settings: Settings) -> Records:
 
     Args:
         dataset: what the model was trained on.
-        settings: of the training.
+        settings: the settings of the training.
 
     Returns:
         All training records; or about ``TRAIN_ACCURACY_RECORDS`` of them, but all if there are
@@ -574,11 +574,11 @@ def write_trained(
     """Write the model, metrics, conditions and report of a training run.
 
     Args:
-        record: of the run.
+        record: the record of the run.
         prepared: its data.
-        settings: of the training.
+        settings: the settings of the training.
         model: the trained model.
-        seconds: how long the training took.
+        seconds: the duration of the training in seconds.
         sentences: further sentences for the report.
 
     Returns:
@@ -655,7 +655,8 @@ def one_sided_warning_of(settings: RunSettings, dataset: Dataset) -> Message | N
     It depends on private records, so it is for the data owner only.
 
     Args:
-        settings: of the training. Only vectors have ``dataset.center``, which is the remedy.
+        settings: the settings of the training. Only vectors have ``dataset.center``, which is the
+            remedy.
         dataset: the data, of which training records are read.
 
     Returns:
@@ -675,7 +676,8 @@ def large_feature_warning(settings: RunSettings, dataset: Dataset) -> str:
     it is for the data owner only.
 
     Args:
-        settings: of the training. Only vectors have ``dataset.scale``, which is the remedy.
+        settings: the settings of the training. Only vectors have ``dataset.scale``, which is the
+            remedy.
         dataset: the data, of which training records are read.
     """
     is_network = isinstance(settings.certificate, BoxConfig)

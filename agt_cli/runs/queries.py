@@ -169,7 +169,7 @@ class TrainedRun:
         The queries are empty if they are in the data.
 
         Raises:
-            DataError: as ``open``.
+            DataError: the file has no queries, or they do not fit the model.
         """
         use_threads(self.settings.compute)
         run = run_without_records(self.finished, self.settings)
@@ -285,7 +285,7 @@ def _check_unchanged(finished: Run, prepared: Prepared) -> Iterator[str]:
 
     Raises:
         ConfigError: the training records, or what made their features, are not what they were.
-        DataError: as above, if the data are read from other files.
+        DataError: the training records changed, and the data are read from other files.
     """
     recorded = {key: finished.environment.get(key) for key in DIGEST_NAMES}
     present = {

@@ -56,7 +56,7 @@ def round_range(numbers: np.ndarray, exact: bool = False) -> tuple[float, float]
     record. Whole numbers are rounded to tens at least, so 0 to 13 become [0, 20].
 
     Args:
-        numbers: at least one, all finite.
+        numbers: the numbers, at least one, all finite.
         exact: the least and the greatest number are the range.
 
     Returns:

@@ -30,7 +30,7 @@ def guess_csv_format(path: Path, header: bool = True) -> CsvFormat:
     such text; else cp1252 or latin-1.
 
     Args:
-        path: of the file, which may be compressed.
+        path: the path of the file, which may be compressed.
         header: True: its first line names the columns.
 
     Raises:
@@ -72,7 +72,7 @@ def _encoding(path: Path, head: bytes) -> str:
     """Return the encoding of a csv.
 
     Args:
-        path: of the file, which is read if its beginning does not show the encoding.
+        path: the path of the file, which is read if its beginning does not show the encoding.
         head: the first bytes.
     """
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):

@@ -78,8 +78,8 @@ def _column_warnings(
     """Yield warnings about a column that is not the label.
 
     Args:
-        form: of a csv; None: another format.
-        column: what is proposed for it.
+        form: the format of a csv; None: the file is no csv.
+        column: the column, with what is proposed for it.
         values: its values.
     """
     yield from value_warnings(column.name, column.categorical)
@@ -103,9 +103,9 @@ def _row_warnings(
     """Yield warnings that rows have no label, or next to no values, with the place of the first.
 
     Args:
-        columns: of the file.
+        columns: the open file, of which columns are read.
         values_by_column: their values, by name.
-        label: the column of labels; None: it is not evident.
+        label: the column of labels; None: it is not evident which column this is.
     """
     has_value = {
         name: values.rows_with_value()
@@ -132,7 +132,7 @@ def _label_warnings(
 
     Args:
         inspection: what the table holds.
-        values: of the column of labels.
+        values: the values of the column of labels.
         remedy: what to type so that labels are read as numbers.
     """
     if inspection.numbers is not None:
@@ -157,8 +157,8 @@ def _reading_warnings(form: CsvFormat | None, values: ColumnValues) -> Iterator[
     """Yield warnings that values of a feature may be read otherwise than they are meant.
 
     Args:
-        form: of a csv; None: another format.
-        values: of the feature.
+        form: the format of a csv; None: the file is no csv.
+        values: the values of the feature.
     """
     texts = values.distinct.to_pylist() if values.is_text else []
     if setting := _thousands_setting(form, values):
@@ -174,7 +174,7 @@ def _date_warnings(values: ColumnValues) -> Iterator[DataWarning]:
     """Yield a warning if each number of a feature is also a date without separators.
 
     Args:
-        values: of the feature.
+        values: the values of the feature.
     """
     words = pa.array([str(word) for word in values.distinct.to_pylist()], pa.string())
     is_like_date = pc.match_substring_regex(words, r"^(19|20)\d{6}$")
@@ -192,7 +192,7 @@ def encoding_warnings(path: Path, form: CsvFormat) -> Iterator[DataWarning]:
 
     Args:
         path: the file.
-        form: as it was guessed.
+        form: the format of the csv, as it was guessed.
     """
     if form.encoding not in GUESSED_ENCODINGS:
         return
@@ -205,10 +205,10 @@ def encoding_warnings(path: Path, form: CsvFormat) -> Iterator[DataWarning]:
 
 def _thousands_setting(form: CsvFormat | None, values: ColumnValues) -> str:
     """Return the setting which declares that points separate thousands, for a column whose numbers
-    may be written so but are read as decimals; empty: they are not.
+    may be written so but are read as decimals; empty: the numbers are not written so.
 
     Args:
-        form: of a csv; None: another format.
+        form: the format of a csv; None: the file is no csv.
     """
     is_read_with_decimals = values.is_text and values.is_numeric and values.format is None
     if form is None or form.decimal != "." or not is_read_with_decimals:

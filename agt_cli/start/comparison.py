@@ -28,7 +28,7 @@ def compare(
     Args:
         settings: the purpose says whether answers are to be published.
         scoring: how answers are scored.
-        model: that was trained.
+        model: the trained model.
         test: the rows that were kept out of training.
         reference_scores: name -> scores of usual learners on the same rows.
         planned: what could be released of the model.
@@ -71,5 +71,5 @@ def boosting_remark(compared: Comparison) -> str:
 
 
 def value_of(estimate: Estimate | None) -> float | None:
-    """Return a score as a number; None: it is not known."""
+    """Return a score as a number; None: the score is not known."""
     return None if estimate is None else estimate.value

@@ -119,7 +119,7 @@ def _read_existing(settings: StartSettings) -> Mapping[str, Any]:
 
 
 def _target_in(existing: Mapping[str, Any]) -> Target | None:
-    """Return what labels are by a dataset file; None: it does not say so."""
+    """Return what labels are by a dataset file; None: the file does not say so."""
     if existing.get("range"):
         return NumericTarget.declared(existing["range"])
     classes = existing.get("classes")

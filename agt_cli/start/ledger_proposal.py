@@ -42,15 +42,19 @@ class LedgerProposal:
     """What the ledgers in the working directory mean for a release about a table's people.
 
     Attributes:
-        name: of the ledger that counts these people, as ``ledger=`` takes it, or of one that is to
-            be opened; empty: there is none.
-        unit: whose data its budget protects, as the ledger records it; empty: as the run says.
-        admitted: whether it has admitted this table, and not only another one of these people.
-        mechanism: of the release that is proposed: the planned one, or labels if only these fit.
+        name: the name of the ledger that counts these people, as ``ledger=`` takes it, or of one
+            that is to be opened; empty: no ledger counts them.
+        unit: the unit whose data the ledger's budget protects, as the ledger records it; empty: the
+            unit that the run states.
+        admitted: whether the ledger has admitted this table, and not only another one of these
+            people.
+        mechanism: the name of the mechanism of the release that is proposed: the planned one, or
+            that of labels if only these fit.
         eps: the largest budget, at most the planned one, of a release that it accepts; 0: none.
         labels_eps: the largest eps of labels that fit by themselves, all together.
-        max_delta: of its budget, which the delta of a release should not exceed.
-        sentences: what the owner should know of the ledgers; empty: there are none.
+        max_delta: the delta of the ledger's budget, which the delta of a release should not exceed.
+        sentences: sentences on what the owner should know of the ledgers; empty: no ledger is
+            found.
         declares_others: whether a new ledger must declare that its people are others than those of
             a ledger with the same numbered ids.
     """
@@ -80,10 +84,10 @@ class LedgerProposal:
         Errors of ledgers are among the sentences, and are not raised.
 
         Args:
-            folder: of the training run.
+            folder: the folder of the training run.
             mechanism: the name of the mechanism that is to release from the run.
-            eps: of the planned budget of this release.
-            delta: likewise.
+            eps: the eps of the planned budget of this release.
+            delta: the delta of the planned budget of this release.
             names: the names of the run's people.
             labels_instead: labels may be proposed where this mechanism does not fit.
         """
@@ -163,8 +167,8 @@ class LedgerProposal:
         Whether these are other people is left to the owner: the commands have a word to fill in.
 
         Args:
-            folder: of the training run.
-            name: of the other ledger.
+            folder: the folder of the training run.
+            name: the name of the other ledger.
             match: the table of that ledger that has the same ids.
             proposal: what that ledger would accept, if these were its people.
             eps: the planned budget of the release.
@@ -194,8 +198,8 @@ class LedgerProposal:
 
         Args:
             ledger: the ledger, open to read.
-            name: as ``ledger=`` takes it.
-            people: those whom the release is about, with their table.
+            name: the name of the ledger, as ``ledger=`` takes it.
+            people: the people whom the release is about, with their table.
             mechanisms: the names of the mechanisms that may release from the run; the first one of
                 which a release fits is proposed.
             eps, delta: the planned budget of this release.
@@ -258,7 +262,7 @@ class LedgerProposal:
 
         Args:
             run: the folder of a training run on the table.
-            delta: of the budget of everything that is ever published about these people.
+            delta: the delta of the budget of everything that is ever published about these people.
         """
         total = f"total.eps={self.eps:g} total.delta={delta:g}"
         unit = f" unit={shlex.quote(self.unit)}" if self.unit else ""

@@ -60,8 +60,8 @@ class NextSteps:
             inspection: what the table holds.
             scoring: how answers are scored.
             training: the words of ``agt train`` that train the same model.
-            model: that was trained.
-            folder: of the training run.
+            model: the trained model.
+            folder: the folder of the training run.
             planned: what could be released of the model.
             ledger: what the ledger of these people accepts.
         """
@@ -123,8 +123,8 @@ def publishing_commands(
 
     Args:
         settings: the answers.
-        folder: of the training run.
-        mechanism: that releases its weights.
+        folder: the folder of the training run.
+        mechanism: the name of the mechanism that releases the model's weights.
         ledger: what the ledger of these people accepts; without one, the first command opens it.
     """
     ledger, counting = _counting_commands(settings, folder, ledger)
@@ -139,7 +139,7 @@ def _counting_commands(
 
     Args:
         settings: the answers.
-        folder: of the training run.
+        folder: the folder of the training run.
         ledger: what the ledger of these people accepts; it may have no name.
 
     Returns:
@@ -174,7 +174,7 @@ def measuring_commands(
     Args:
         settings: the answers.
         scoring: how answers are scored.
-        folder: of the training run.
+        folder: the folder of the training run.
         ledger: what the ledger of these people accepts for both releases; without one, the commands
             name none.
     """

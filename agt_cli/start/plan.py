@@ -151,7 +151,7 @@ def _describe_weights(release: PlannedRelease | None, planned: Plan, scoring: Sc
     constant answer.
 
     Args:
-        release: of the weights; None: none is possible.
+        release: the planned release of the weights; None: weights cannot be released.
         planned: the plan that has it.
         scoring: how answers are scored.
     """

@@ -29,9 +29,10 @@ class Question:
     """One question.
 
     Attributes:
-        text: what is asked.
-        answers: what may be answered, as a word of a command line: ``yes`` or ``COLUMN``.
-        default: what an empty answer means; empty: there is no default, so it must be answered.
+        text: the text of the question.
+        answers: the possible answers, as a word of a command line: ``yes`` or ``COLUMN``.
+        default: the answer that an empty answer means; empty: there is no default, so it must be
+            answered.
     """
 
     text: str

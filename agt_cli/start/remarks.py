@@ -29,10 +29,10 @@ def remarks_on(
     """Return remarks, a sentence each, on what to check before the result is trusted.
 
     Args:
-        dataset: what was trained on.
-        model: that was trained.
-        quality: how good the model is.
-        compared: the same, beside other models.
+        dataset: the dataset that the model was trained on.
+        model: the trained model.
+        quality: the scores of the model.
+        compared: the scores of the model beside those of other models.
         hint: ``boosting_remark``, which is on the page.
     """
     settings = answered.settings
@@ -58,7 +58,7 @@ def remarks_on(
 
 
 def unlabelled_remark(inspection: Inspection) -> str:
-    """Return how many rows are left out because they have no label; empty: none is."""
+    """Return how many rows are left out because they have no label; empty: no row is."""
     if not inspection.unlabelled:
         return ""
     rows = counted(inspection.unlabelled, "row")
@@ -139,7 +139,7 @@ def size_remark(settings: StartSettings, inspection: Inspection) -> str:
 
 def leak_remark(settings: StartSettings, inspection: Inspection) -> str:
     """Return which features may be known only after the label, and the command that leaves them
-    out; empty: none may.
+    out; empty: no feature may be.
     """
     predictors = inspection.label_predictors
     if not predictors:
@@ -156,7 +156,7 @@ def predictors_sentence(names: Sequence[str]) -> str:
     """Return a sentence, without its full stop, that columns predict nearly every label alone.
 
     Args:
-        names: of the columns, at least one.
+        names: the names of the columns, at least one.
     """
     quoted_names = few(map(repr, names), SHOWN)
     if len(names) == 1:

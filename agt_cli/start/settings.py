@@ -84,7 +84,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
     @property
     def id_column(self) -> str | None:
-        """The column whose ids are declared to name the same person permanently; None: none is."""
+        """The column whose ids are declared to name a person permanently; None: no column is."""
         return None if self.id == NONE else self.id
 
     def declares_permanent_ids(self, inspection: Inspection) -> bool:
@@ -115,7 +115,7 @@ class StartSettings(StartAnswers, InspectSettings):
         return [group for group in PUBLIC_GROUPS if group != "classes" or self.target != "numeric"]
 
     def table_rows(self, inspection: Inspection) -> int | None:
-        """Return the number of rows of the whole table that is declared public; None: none is."""
+        """Return the declared public number of rows of the whole table; None: none is declared."""
         if "size" not in (self.public or ()):
             return None
         return self.size or inspection.rounded_rows
@@ -133,7 +133,7 @@ class StartSettings(StartAnswers, InspectSettings):
         return self.table_rows(inspection)
 
     def declared_size(self, inspection: Inspection) -> int | None:
-        """Return the number of training records that is declared public; None: none is."""
+        """Return the declared public number of training records; None: none is declared."""
         rows = self.table_rows(inspection)
         return None if rows is None else training_rows(rows)
 
@@ -236,7 +236,7 @@ class StartSettings(StartAnswers, InspectSettings):
         """Return the command line ``agt start`` with these answers.
 
         Args:
-            path: of the table.
+            path: the path of the table.
             placeholders: setting -> the word to write in place of an answer that is not known.
         """
         given: dict[str, object] = {}
@@ -271,7 +271,7 @@ class Answered:
     """Settings in which some questions are answered.
 
     Attributes:
-        settings: with the answers.
+        settings: the settings with the answers.
         inspection: what the table holds by the answers.
         asked: the settings that were asked for at the terminal.
     """
@@ -291,7 +291,7 @@ class Answered:
 
         Args:
             key: the setting that the answer is for.
-            answer: as it was typed.
+            answer: the answer, as it was typed.
 
         Raises:
             AgtError: it is empty or no possible answer, or the table contradicts it.

@@ -115,7 +115,7 @@ class Earlier:
     """A certification or a release that was made from an earlier state of the run.
 
     Attributes:
-        name: of its folder, with the command's.
+        name: the name of its folder, with the command's.
         answers_standing: how many of its answers may be relied on as before. Released weights are
             one answer.
         answers_void: how many may not.

@@ -279,7 +279,7 @@ def _constants_are_public(
     Args:
         dataset: the data.
         source: what reads it.
-        people: for each person the row numbers of the person's training records.
+        people: an array for each person, with the row numbers of the person's training records.
     """
     # Constants that are declared public are settings of agt's own sources, which therefore read
     # none off the records, whoever is left out. A user's own source may read some nevertheless.

@@ -60,7 +60,7 @@ class Index:
 
         Args:
             records: their features may be memory-mapped; they are read once, in pieces.
-            key: of the run.
+            key: the key of the run.
         """
         units = None
         units_in_contents = np.zeros((len(records), SIZE), np.uint8)
@@ -180,10 +180,10 @@ def check_same(
     Records may be missing.
 
     Args:
-        index: of the run's records.
+        index: the index of the run's records.
         records: the n present records; their features may be held in another way than the run's
             were.
-        key: of the run.
+        key: the key of the run.
         coding: how features of these records can be held as codes; None: not known.
 
     Returns:
@@ -226,7 +226,7 @@ def check_missing_were_requested(
     """Raise DataError if the data lack records whose erasure nobody requested.
 
     Args:
-        index: of the run's records.
+        index: the index of the run's records.
         missing: [m] the positions in the index of the records that the data lack.
         requested: keyed hashes of the records whose erasure was requested.
     """
@@ -247,7 +247,7 @@ def _contents(records: Records, units: np.ndarray, key: HashKey) -> Iterator[np.
     Args:
         records: the records, with features that are held as codes or not.
         units: [n, 16] uint8, the keyed hash of each record's unit.
-        key: of the run.
+        key: the key of the run.
     """
     features = records.features
     kind: KeyKind = "content"

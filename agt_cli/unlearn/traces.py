@@ -800,8 +800,9 @@ def _was_searched_for_all(
 
     Args:
         entry: of the request log of the run that was erased from.
-        key: of the other run.
-        index_digest: of the other run's file records.bin. The same file has the same records.
+        key: the key of the other run.
+        index_digest: the digest of the other run's file records.bin. The same file has the same
+            records.
         states: digests of the other run's state, and of those that it was made from by erasures.
             If one of these was searched, the present state is taken as searched, too.
     """

@@ -144,7 +144,7 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
     wrote it, these are noted as not checked.
 
     Args:
-        record: of the release; its spent.json is not empty.
+        record: the record of the release; its spent.json is not empty.
         derived: field -> value, as recomputed for the release.
         source: what ``derived`` follows from, for messages.
     """

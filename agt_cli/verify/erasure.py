@@ -95,7 +95,7 @@ def check_account(account: ErasureReport, record: Record, run: Record | None) ->
 
     Args:
         account: the report of the erasure.
-        record: of the erasure.
+        record: the record of the erasure.
         run: the run now, in the account's state or a later one; None: it could not be read.
     """
     record.run_check(ACCOUNT_FILE, _check_subject, account)
@@ -121,7 +121,7 @@ def _check_entry(record: Record, account: ErasureReport, log: Log, run: Record) 
     """Check that an account follows from the log's entry and the run's states.
 
     Args:
-        record: of the erasure.
+        record: the record of the erasure.
         account: its report.
         log: the run's requests.
         run: the run now.
@@ -458,8 +458,8 @@ def describe_replacement(folder: Path, digest: str | None) -> str:
     It is empty if the run's request log names no such erasure, or cannot be read.
 
     Args:
-        folder: of the run.
-        digest: of the state; None: no state is meant, so none was replaced.
+        folder: the folder of the run.
+        digest: the digest of the state; None: no state is meant, so none was replaced.
     """
     with suppress(Broken, ValueError, OSError):
         manifest = Manifest.open(folder)

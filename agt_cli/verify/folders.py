@@ -601,7 +601,7 @@ def check_version(version: str, name: str, record: "Record") -> None:
     Args:
         version: the version in the file.
         name: the name of the file.
-        record: of the folder.
+        record: the record of the folder.
     """
     made_by = record.environment.get("agt")
     if version != made_by:
@@ -667,7 +667,7 @@ def _check_model(record: Record, model: Model) -> None:
     ``load``, which built the model, has compared the model's own files.
 
     Args:
-        record: of the training run; takes the result.
+        record: the record of the training run; takes the result.
         model: the model that was built from the record.
 
     Raises:

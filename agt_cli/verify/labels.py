@@ -26,7 +26,7 @@ def check_labels(record: Record, trained: Record | None) -> str | None:
     """Check that the file of labels has as many labels as were counted, and only possible ones.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         trained: the training run that it was made from; None: it was not found, so only the
             number of labels is checked.
 
@@ -184,7 +184,7 @@ def _read_parquet_labels(content: bytes, count: Any) -> tuple[list[str], pa.Dict
     The names are not checked.
 
     Args:
-        content: of the file.
+        content: the content of the file.
         count: how many rows it must have, by metrics.json.
 
     Raises:

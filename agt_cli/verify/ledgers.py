@@ -209,7 +209,7 @@ def ledgers_of(
     names a ledger but not the entry that paid, that is a problem in ``record.findings``.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         trained: the training run that it was made from; None: it has none, or it was not found,
             so labels are not compared with the stored ones.
         given: the ledger's name or path; None: as the release's settings or env.json say.
@@ -277,7 +277,7 @@ def _compare_stored(
     answers is not compared.
 
     Args:
-        record: of the release; its metrics.json has the guarantee.
+        record: the record of the release; its metrics.json has the guarantee.
         trained: the training run, which names the labels; None: it was not found, so only the
             entries are checked, and not the labels.
         ledger: the ledger, open.
@@ -320,7 +320,7 @@ def _compare_account(record: Record, ledger: Ledger, debit: Debit) -> None:
     A release whose claim.json is missing or cannot be read is not checked; another check says so.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         ledger: the ledger that paid.
         debit: the debit that paid for the release.
 
@@ -373,7 +373,7 @@ def _compare_labels(
     They must come in the same order. The other released labels were stored before, and repeated.
 
     Args:
-        record: of the release. If no labels were released, nothing is compared.
+        record: the record of the release. If no labels were released, nothing is compared.
         trained: the training run, which names the labels; None: it was not found, so only the
             number of labels is compared.
         ledger: the ledger that paid, open.
@@ -425,7 +425,7 @@ def _compare_entry(
     session is paid line by line, so all of its entries are checked.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         trained: the training run that it was made from; None: it was not found, so for agt predict
             the relation and the unit are not compared.
         paid: the entry "ledger" of spent.json.
@@ -485,7 +485,7 @@ def _fields_of_charge(
     """Return what a ledger must have charged a release for, as its record says it, by field.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         trained: the training run that it was made from; None: it was not found, so for agt predict
             the relation and the unit are left out.
         population: the population of the ledger that spent.json names.
@@ -516,7 +516,7 @@ def _debits_of_release(
     There is one, unless queries came line by line: then there is one for each lot.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         paid: the entry "ledger" of spent.json, with the number of the last entry, and with the
             numbers of all of them if queries came line by line.
         last: the debit of the last entry.

@@ -84,7 +84,7 @@ def check_certified(record: Record, trained: Record | None) -> str:
     stable distance of at least k.
 
     Args:
-        record: of the certification.
+        record: the record of the certification.
         trained: the training run that was certified; None: it was not found, so the table may
             count more in any case.
 
@@ -239,7 +239,7 @@ def read_certificates(
     """Return columns of certificates.parquet of a certification, a row for each query.
 
     Args:
-        record: of the certification.
+        record: the record of the certification.
         columns: which; None: all.
         label_columns: those with few different texts, which become categories.
 
@@ -270,7 +270,7 @@ def open_parquet(
     Its rows are not read yet.
 
     Args:
-        content: of the file.
+        content: the content of the file.
         label_columns: columns with few different texts, which are read as dictionaries.
         count: how many rows the file must have, by metrics.json.
         max_rows_per_byte: how many rows a byte of a file that agt writes holds at most.
@@ -310,7 +310,7 @@ def check_audit(record: Record) -> tuple[str, ...]:
     """Compare audit.json with env.json and metrics.json of the same record, and note the result.
 
     Args:
-        record: of the audit; takes the findings.
+        record: the record of the audit; takes the findings.
 
     Returns:
         A sentence for each finding of the audit; empty: audit.json cannot be read or does not

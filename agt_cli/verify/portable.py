@@ -93,7 +93,7 @@ def check_portable(record: Record, runs: RunsBehind) -> Portable | None:
     """Check a folder of released weights, and note the results in ``record.findings``.
 
     Args:
-        record: of the folder.
+        record: the record of the folder.
         runs: the runs that it comes from, as far as they were found.
 
     Returns:
@@ -136,7 +136,7 @@ def _check_fields(record: Record, portable: Portable, claimed: Claim | None) -> 
     is noted.
 
     Args:
-        record: of the folder; takes the note.
+        record: the record of the folder; takes the note.
         portable: the content of the folder.
         claimed: the claim in claim.json, which names the version of agt; None: it cannot be read,
             so the version is taken to be another.
@@ -182,7 +182,7 @@ def _compare_with_runs(record: Record, portable: Portable, runs: RunsBehind) -> 
     What a missing run would be needed for is noted as not checked.
 
     Args:
-        record: of the folder; takes the note.
+        record: the record of the folder; takes the note.
         portable: the content of the folder.
         runs: the runs that it comes from, as far as they were found.
 
@@ -304,7 +304,7 @@ def _check_portable_claim(record: Record, portable: Portable, claimed: Claim) ->
     only the training run and the ledger have them.
 
     Args:
-        record: of the folder; takes further findings.
+        record: the record of the folder; takes further findings.
         portable: the content of the folder.
         claimed: the claim in claim.json.
 

@@ -86,7 +86,7 @@ def _check_rows_of_classes(record: Record, model: Model | None, rows: Rows) -> N
     Args:
         record: whose table it is.
         model: whose answers these are; None: it could not be read.
-        rows: of the table.
+        rows: the rows of the table.
     """
     has_distances = record.command == "certify"
     if record.command == "train":
@@ -111,7 +111,7 @@ def _recomputed_quality(record: Record, model: Model | None) -> ModelQuality | N
     """Return how good the answers of a certification are, computed from certificates.parquet.
 
     Args:
-        record: of the certification.
+        record: the record of the certification.
         model: the model that was certified; None: it could not be read.
 
     Returns:
@@ -140,9 +140,9 @@ def _quality_of_classes(record: Record, model: Model, rows: pd.DataFrame) -> Qua
     """Return how good answers that are classes are, without subgroups.
 
     Args:
-        record: of the certification.
+        record: the record of the certification.
         model: the model that was certified.
-        rows: of certificates.parquet: label, prediction, stable_distance, score.
+        rows: the rows of certificates.parquet: label, prediction, stable_distance, score.
 
     Raises:
         KeyError: a prediction is not a class of the model.
@@ -188,9 +188,9 @@ def _compare_with_certificates(record: Record, rows: Rows, quality: ModelQuality
     AUC of more than two classes, for which certificates.parquet lacks scores.
 
     Args:
-        record: of the certification.
-        rows: of quality.csv.
-        quality: of the answers in certificates.parquet.
+        record: the record of the certification.
+        rows: the rows of quality.csv.
+        quality: the quality of the answers in certificates.parquet.
     """
     recorded = [row for row in rows if row.get("column") is None]
     derived = cast(Rows, quality.rows)

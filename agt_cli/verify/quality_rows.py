@@ -98,7 +98,7 @@ def check_rows(
     """Raise Broken unless the rows of quality.csv follow from counts that fit together.
 
     Args:
-        rows: of the table.
+        rows: the rows of the table.
         model: whose answers these are; None: it could not be read, so the names of the classes and
             the values of k are not compared.
         has_distances: True: the command that wrote the table knew the stable distance of each

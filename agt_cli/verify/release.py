@@ -83,7 +83,7 @@ def check_release(record: Record, trained: Record | None) -> tuple[str, ...]:
     """Check the budget of a release and its claim, and note the results in ``record.findings``.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         trained: the training run that it was made from; None: it was not found.
 
     Returns:
@@ -133,7 +133,7 @@ def _derive_claim(
     The claim is compared with spent.json and metrics.json.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         model: the model that the release was made from; None: it could not be read, so what the
             claim needs of it is taken from ``claimed`` (``_judge_claim``).
         claimed: the claim in claim.json; None: it cannot be read.
@@ -179,7 +179,7 @@ def _used_mechanism(record: Record, model: Model | None) -> Claimable:
     """Return the mechanism that the settings of a release give for the number of its queries.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         model: the model that the release was made from; None: it could not be read.
     """
     requested = requested_mechanism(record)
@@ -222,7 +222,7 @@ def _check_counts(record: Record, derived: Claim, released_count: int, one_by_on
     answered from the ledger or not at all, so the two files count different things.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         derived: the claim that was recomputed for it.
         released_count: how many answers spent.json counts.
         one_by_one: queries came line by line, so spent.json counts the answers that budget was
@@ -246,7 +246,7 @@ def _judge_claim(
     relation=add_remove and training without noise are assumed.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         model: the model that the release was made from; None: it could not be read.
         mechanism: the mechanism that the settings of the release name.
         claimed: the claim in claim.json; None: it cannot be read.
@@ -279,7 +279,7 @@ def _judge_claim_of_model(
     """Return the claim of one answer from a model (or of its weights), without totals.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         model: the model that the release was made from.
         mechanism: the mechanism that the settings of the release name.
         rules: the settings ``accounting`` and ``counting``, which releases of weights ignore.
@@ -329,7 +329,7 @@ def _read_claim(record: Record, simulated: bool) -> Claim:
     The training run is not needed.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         simulated: the draws came from a seed.
 
     Returns:
@@ -381,7 +381,7 @@ def _compare_claim(claimed: Claim, derived: Claim, record: Record) -> None:
     Args:
         claimed: the claim in claim.json.
         derived: the claim that was recomputed for the release, without a ledger.
-        record: of the release; takes the findings.
+        record: the record of the release; takes the findings.
     """
     account: Account | Uncounted | None = claimed.account
     if claimed.account is not None:
@@ -462,7 +462,7 @@ def _check_free(record: Record, model: Model | None) -> tuple[str, ...]:
     ledger had stored.
 
     Args:
-        record: of the release; takes the result.
+        record: the record of the release; takes the result.
         model: the model that the release was made from; None: it could not be read.
 
     Returns:
@@ -571,7 +571,7 @@ def _check_simulated(record: Record, seed: object) -> bool:
     noted as a problem.
 
     Args:
-        record: of the release; takes the findings.
+        record: the record of the release; takes the findings.
         seed: the seed in the settings; None: the draws were random.
     """
     simulated = seed is not None

@@ -244,7 +244,7 @@ class Verification:
         """Check a folder of released weights, and return the findings.
 
         Args:
-            record: of the folder.
+            record: the record of the folder.
             below: the findings about what it was made from.
             runs: the runs that it was made from, as far as they were found.
         """

@@ -22,7 +22,7 @@ def check_weights(record: Record, trained: Record | None) -> str | None:
     """Check that released weights are on their lattice, and that their noise is the mechanism's.
 
     Args:
-        record: of the release.
+        record: the record of the release.
         trained: the training run that it was made from; None: it was not found, so only the
             lattice is checked.
 
