@@ -6,7 +6,8 @@ A method takes an ``ErasureJob``, and writes the next state of the run into a re
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -208,26 +209,24 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
     training = dict(config["training"])
     ensemble = dict(config.get("ensemble") or {})
     kind = certificate_config(config.get("certificate"))
-    certificate = dict(config.get("certificate") or {"name": kind.name})
+    certificate = deepcopy(config.get("certificate") or {"name": kind.name})
     if kind.draws_start:
         training["seed"] = secrets.randbits(63)
     if batches != 1:
         training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}
     if ensemble.get("members", 1) > 1:
         ensemble["key"] = f"k{secrets.token_hex(16)}"
-    for seed in kind.seeds:
-        certificate = _with_setting(certificate, seed.split("."), secrets.randbits(63))
+    for dotted_name in kind.seeds:
+        *groups, name = dotted_name.split(".")
+        settings = certificate
+        for group in groups:
+            settings = settings[group]
+        settings[name] = secrets.randbits(63)
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
     is_declared_public = training.get("chosen_on") == "public"
     if is_declared_public and training.get("chosen_for") == hash_parts(config):
         return bind_to_settings(fresh)
     return fresh
-
-
-def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
-    """Return a mapping of settings with another value at a path of keys."""
-    key, *rest = path
-    return {**node, key: _with_setting(node[key], rest, value) if rest else value}
 
 
 def _with_new_seeds(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
