@@ -264,9 +264,9 @@ class Auditor:
         distances = self.certificates.stable_distance
         if not len(distances):
             return TargetQuery(self.rng.normal(size=self.editor.attack.low.size), 0)
-        rows = np.arange(len(distances))
-        if (distances >= distance).any():
-            rows = np.flatnonzero(distances >= distance)
+        rows = np.flatnonzero(distances >= distance)
+        if not len(rows):
+            rows = np.arange(len(distances))
         barely_certified = rows[np.argsort(distances[rows], kind="stable")[:8]]
         row = int(self.rng.choice(barely_certified))
         query = self.queries[row].astype(np.float64).ravel()
@@ -480,23 +480,24 @@ class Auditor:
         are not tested, because each member has bounds of its own.
         """
         query_count = 0
-        changed = 0
-        meaning = (
-            "this claim was not tested, because each member of this ensemble has bounds of its own"
-        )
-        if not self.problem.settings.ensembled:
+        changed = None
+        if self.problem.settings.ensembled:
+            meaning = (
+                "this claim was not tested, because each member of this ensemble has bounds of its "
+                "own"
+            )
+        else:
             meaning = (
                 "this claim was not tested, because no query has a stable distance of 1 or more"
             )
             queries, distances = self._queries_within_bounds()
             query_count = len(queries)
-            changed = int(
-                bounds_of(self.model).labels_changed(self.model, queries, distances).sum()
-            )
         if query_count:
+            is_changed = bounds_of(self.model).labels_changed(self.model, queries, distances)
+            changed = float(is_changed.sum())
             meaning = (
-                f"{changed} of {query_count} labels change for some parameters that are within the "
-                "bounds for the label's stable distance"
+                f"{changed:.0f} of {query_count} labels change for some parameters that are within "
+                "the bounds for the label's stable distance"
             )
         return exact_finding(
             subject=f"{LABELS_WITHIN_BOUNDS}: {self.claims.subject}",
@@ -510,7 +511,7 @@ class Auditor:
             ),
             effort=f"{query_count} queries",
             measure="labels that change",
-            found=float(changed) if query_count else None,
+            found=changed,
             meaning=meaning,
             noticeable=(
                 "this audit detects a single label that changes. For a linear model, it also "

@@ -144,10 +144,9 @@ def guarantee_text(promise: Promise) -> str:
 def _closeness_text(promise: Promise) -> str:
     """Return how close the model is to one that was trained without the erased records."""
     if not promise.exact:
-        epsilon = upward(promise.eps)
         return (
-            f"epsilon = {epsilon}, delta = {promise.delta:.3g}, compared with a model that "
-            "was never trained on the erased records"
+            f"epsilon = {upward(promise.eps)}, delta = {promise.delta:.3g}, compared with a model "
+            "that was never trained on the erased records"
         )
     if promise.within is None:
         return "exact"
@@ -373,15 +372,13 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
         if not earlier.answers_standing:
             yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
         elif earlier.answers_void:
-            standing = _standing(earlier)
-            yield f"  - earlier result {earlier.name}: {standing}"
+            yield f"  - earlier result {earlier.name}: {_standing(earlier)}"
     for place in account.places:
+        remarks = _remarks_text(place)
         if place.found:
             traces = counted(place.found, "trace")
-            remarks = _remarks_text(place)
             yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
         elif place.searched < place.runs:
-            remarks = _remarks_text(place)
             yield f"  - NOT SEARCHED, in part or at all: {place.place.sentence}: {remarks}"
 
 

@@ -101,9 +101,6 @@ def removal_metrics(removal: Removal) -> dict[str, Any]:
     }
 
 
-FROM_NOTHING = proved("began_from_nothing")
-
-
 def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train from scratch on the remaining records, and write the new state (a ``Method``).
 
@@ -149,8 +146,10 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
-    facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
-    facts |= changed_answers(job, model)
+    facts = {
+        "steps_retrained": model.plan.steps * settings.ensemble.members,
+        **changed_answers(job, model),
+    }
     steps = (Remark("trained_from_scratch", {"records": len(job.prepared.dataset.train)}),)
     return Removal(_retrain_promise(job, settings), job.count, seconds, facts, steps)
 
@@ -261,7 +260,7 @@ def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
         The promise. The codes of its terms name sentences in agt/unlearning/sentences.py.
     """
     summary = Remark("retrained")
-    assumptions = [FROM_NOTHING]
+    assumptions = [proved("began_from_nothing")]
     has_new_noise = settings.certificate.noise == "drawn"
     if has_new_noise:
         summary = Remark("retrained_with_noise")
@@ -369,10 +368,6 @@ def _retrain_instead(
     return replace(done, steps=(*done.steps, reason))
 
 
-SAME_CODE = proved("members_by_same_code")
-SAME_SHARDS = proved("members_of_same_shards")
-
-
 def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train again the members of an ensemble that had used erased records (a ``Method``).
 
@@ -419,7 +414,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         **changed_answers(job, done.model),
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
-    same_code = SAME_CODE
+    same_code = proved("members_by_same_code")
     if done.environment_differences:
         differences = tuple(done.environment_differences)
         same_code = not_held("members_by_other_code", changed=differences)
@@ -430,7 +425,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         delta=0.0,
         adaptive=False,  # the shards depend on the run's recorded key
         terms=(Remark("members_kept"), Remark("shards_by_recorded_key")),
-        assumptions=(SAME_SHARDS, same_code),
+        assumptions=(proved("members_of_same_shards"), same_code),
     )
     return Removal(promise, job.count, seconds, facts, steps)
 

@@ -75,12 +75,11 @@ def _entries_of(record: Record) -> dict[str, Any]:
         no other file determines is left out.
     """
     config = record.config
-    training = config.get("training") or {}
     compute = config.get("compute") or {}
     derived: dict[str, Any] = {"rehearsed": config.get("rehearse") or None}
     # after an erasure (env.json has "succeeds"), the settings may have new seeds
     if not record.environment.get("succeeds"):
-        derived["seed"] = training.get("seed")
+        derived["seed"] = (config.get("training") or {}).get("seed")
     if compute.get("threads"):
         derived["threads"] = compute["threads"]
     if record.command == "train" and record.holds(SOURCE_FILE):
