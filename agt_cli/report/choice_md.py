@@ -38,7 +38,7 @@ def tune_report(
         "records were not used: the numbers below depend only on rows that are declared "
         f"public, and on constants. Whoever trains with the file `{path}` also declares these "
         "rows public.",
-        markdown_table(list(cells), cells.to_numpy().tolist()),
+        markdown_table(["settings", *score_names], cells.to_numpy().tolist()),
         "Each number is the mean over the folds ± its standard error. The result of the "
         "chosen candidate is slightly too good, because it is the best of several.",
         "## Setting",
