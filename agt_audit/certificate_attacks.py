@@ -155,45 +155,60 @@ class Auditor:
         return is_out_of_time
 
     def run(self) -> dict[str, Finding]:
-        """Make all attacks, and return the finding of each claim, under the claim's name.
+        """Make all attacks, and return a finding for each claim, under the claim's name.
 
-        Each stage gets an equal share of the time that is left when it begins. What comes after the
-        stages uses the neighbours that they trained.
+        The attacks that train neighbours come first, each with an equal share of the time that is
+        left when it begins. They write what they found into ``counts`` and ``farthest_neighbour``,
+        from which the findings are made afterwards. All attacks draw from one random generator, so
+        another order gives other neighbours for the same seed.
         """
-        claims = self.claims
         findings: dict[str, Finding] = {}
-        stages = [self.attack]
-        if claims.distances:
-            stages.append(self.compare_bounds)
-        if claims.relation.edits_whole_records:
-            stages.append(self.leave_out)
+        stages = self._training_stages()
         if self.extent.again:
-            self.share_time(len(stages) + 1)
-            on_record = "parameters and boxes" if claims.has_boxes else "weights"
-            findings[ON_RECORD_AGAIN] = recorded_numbers_finding(
-                self.model, self.trained_again, on_record, self.other_code
-            )
-        for index, stage in enumerate(stages):
-            self.share_time(len(stages) - index)
+            self.share_time(1 + len(stages))  # training again takes a share of its own
+            findings[ON_RECORD_AGAIN] = self._audit_recorded_numbers()
+        for finished, stage in enumerate(stages):
+            self.share_time(len(stages) - finished)
             stage()
         self.probe_farthest_neighbour()
-        labels_within_bounds = self.audit_labels_within_bounds()
+        return findings | self._findings_after_training()
+
+    def _training_stages(self) -> list[Callable[[], None]]:
+        """Return the attacks that train neighbours and apply to this run's claims, in order."""
+        stages = [self.attack]
+        if self.claims.distances:
+            stages.append(self.compare_bounds)
+        if self.claims.relation.edits_whole_records:
+            stages.append(self.leave_out)
+        return stages
+
+    def _audit_recorded_numbers(self) -> Finding:
+        """Train the run again on its own records, and compare the result with what was saved."""
+        compared = "parameters and boxes" if self.claims.has_boxes else "weights"
+        return recorded_numbers_finding(self.model, self.trained_again, compared, self.other_code)
+
+    def _findings_after_training(self) -> dict[str, Finding]:
+        """Return the findings that need no further training, by the name of the claim.
+
+        Most of them are made from ``counts``, so the attacks that train have to be done before.
+        """
+        claims = self.claims
+        findings = {
+            PARAMETERS: parameters_finding(claims, self.counts),
+            CERTIFIED_LABELS: certified_labels_finding(claims, self.counts, len(self.queries)),
+            LABELS_WITHIN_BOUNDS: self.audit_labels_within_bounds(),
+            **pair_findings(claims, self.counts, self.other_code),
+        }
         one_edit = self.editor.step(self.unchanged, self.choose_target(1)).records
         train = self.problem.dataset.train
         half_of_records = train.take(np.arange(1, len(train), 2))
-        findings[PARAMETERS] = parameters_finding(claims, self.counts)
-        findings[CERTIFIED_LABELS] = certified_labels_finding(
-            claims, self.counts, len(self.queries)
-        )
-        findings[LABELS_WITHIN_BOUNDS] = labels_within_bounds
-        findings |= pair_findings(claims, self.counts, self.other_code)
         findings[BATCHES] = batches_finding(
             self.problem, (one_edit, half_of_records), f"{BATCHES}: {claims.subject}"
         )
         return findings
 
     def share_time(self, stages: int) -> None:
-        """Set the end of the stage that begins now, if there is a time limit.
+        """Set ``stage_ends`` for the stage that begins now, if there is a time limit.
 
         Args:
             stages: how many stages are left, this one included; they share the remaining time.
@@ -249,9 +264,9 @@ class Auditor:
         distances = self.certificates.stable_distance
         if not len(distances):
             return TargetQuery(self.rng.normal(size=self.editor.attack.low.size), 0)
-        rows = np.arange(len(distances))
-        if (distances >= distance).any():
-            rows = np.flatnonzero(distances >= distance)
+        rows = np.flatnonzero(distances >= distance)
+        if not len(rows):
+            rows = np.arange(len(distances))
         barely_certified = rows[np.argsort(distances[rows], kind="stable")[:8]]
         row = int(self.rng.choice(barely_certified))
         query = self.queries[row].astype(np.float64).ravel()
@@ -465,23 +480,24 @@ class Auditor:
         are not tested, because each member has bounds of its own.
         """
         query_count = 0
-        changed = 0
-        meaning = (
-            "this claim was not tested, because each member of this ensemble has bounds of its own"
-        )
-        if not self.problem.settings.ensembled:
+        changed = None
+        if self.problem.settings.ensembled:
+            meaning = (
+                "this claim was not tested, because each member of this ensemble has bounds of its "
+                "own"
+            )
+        else:
             meaning = (
                 "this claim was not tested, because no query has a stable distance of 1 or more"
             )
             queries, distances = self._queries_within_bounds()
             query_count = len(queries)
-            changed = int(
-                bounds_of(self.model).labels_changed(self.model, queries, distances).sum()
-            )
         if query_count:
+            is_changed = bounds_of(self.model).labels_changed(self.model, queries, distances)
+            changed = float(is_changed.sum())
             meaning = (
-                f"{changed} of {query_count} labels change for some parameters that are within the "
-                "bounds for the label's stable distance"
+                f"{changed:.0f} of {query_count} labels change for some parameters that are within "
+                "the bounds for the label's stable distance"
             )
         return exact_finding(
             subject=f"{LABELS_WITHIN_BOUNDS}: {self.claims.subject}",
@@ -495,7 +511,7 @@ class Auditor:
             ),
             effort=f"{query_count} queries",
             measure="labels that change",
-            found=float(changed) if query_count else None,
+            found=changed,
             meaning=meaning,
             noticeable=(
                 "this audit detects a single label that changes. For a linear model, it also "

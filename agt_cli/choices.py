@@ -87,7 +87,11 @@ _LATER_SETTINGS: dict[str, dict[str, Any]] = {
     "certificate": {"learner": "ridge"},
     "relation": {"radius": None},
 }
-_DECLARATION_KEYS = ("chosen_on", "chosen_for", "chosen_from")
+_UNDECLARED_SETTINGS = {
+    "training": ("chosen_on", "chosen_for", "chosen_from"),
+    "dataset": ("data_dir", "subgroups"),
+}
+"""By part, settings that no declaration covers: the declaration itself, folders, what is unread."""
 _ON_PUBLIC = f"{CHOSEN_ON_KEY}=public"
 _ON_ROWS = {
     "settings_chosen_on_public": "settings_chosen_on_public_rows",
@@ -211,7 +215,7 @@ def declares_public_choices(overrides: Sequence[str]) -> bool:
         for word in overrides
         if word.partition("=")[0].lstrip("+") == CHOSEN_ON_KEY
     ]
-    return bool(values) and values[-1] == "public"
+    return values[-1:] == ["public"]
 
 
 def bind_to_settings(
@@ -323,8 +327,13 @@ def compare_public_rows(
     if about.rows in get_args(PublicRows) or Path(about.rows).is_file():
         present_digest = declare_public_rows(about.rows, dataset, source).digest
         if present_digest != about.digest:
-            rows = {"rows": _name_of_rows(about.rows), "digest": about.digest}
-            return not_held("chosen_on_other_rows", **rows, now=present_digest, setting=_ON_PUBLIC)
+            return not_held(
+                "chosen_on_other_rows",
+                rows=_name_of_rows(about.rows),
+                digest=about.digest,
+                now=present_digest,
+                setting=_ON_PUBLIC,
+            )
     return with_public_rows(fact, about)
 
 
@@ -337,8 +346,12 @@ def with_public_rows(fact: Fact, about: ChosenFrom | None) -> Fact:
     """
     if about is None or fact.standing is not Standing.DECLARED:
         return fact
-    rows = {"rows": _name_of_rows(about.rows), "digest": about.digest}
-    return declared(_ON_ROWS[fact.code], **fact.values, **rows)
+    return declared(
+        _ON_ROWS[fact.code],
+        **fact.values,
+        rows=_name_of_rows(about.rows),
+        digest=about.digest,
+    )
 
 
 def _recipe_fact(config: Mapping[str, Any]) -> Fact:
@@ -422,12 +435,9 @@ def _declared_settings(part: str, settings: Any) -> Any:
     if not isinstance(settings, Mapping):
         return settings
     declared_about = {str(key): value for key, value in settings.items()}
-    if part == "training":
-        for key in _DECLARATION_KEYS:
-            declared_about.pop(key, None)
+    for key in _UNDECLARED_SETTINGS.get(part, ()):
+        declared_about.pop(key, None)
     if part == "dataset":
-        declared_about.pop("data_dir", None)
-        declared_about.pop("subgroups", None)
         for key in ("path", "test"):
             if declared_about.get(key) is not None:
                 declared_about[key] = PurePath(str(declared_about[key])).name
@@ -568,43 +578,47 @@ def _reasons_without_effect(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_experiment(path: Path, config: Mapping[str, Any], comment: str) -> None:
-    """Write a training configuration as an experiment file, which other configurations can use.
+    """Write a training configuration as an experiment file, for agt train experiment=NAME.
 
-    The file names the options of groups that the present command line chose, and the settings that
-    differ from these options. Where data lie is left out.
+    The file names the options of Hydra's configuration groups that the present command line chose,
+    such as dataset=table, and the settings that differ from those of these options. The folder of
+    the data (dataset.data_dir) is left out.
 
     Args:
-        path: the path of the file.
+        path: the path of the file. Its folder is made; a file that is there is replaced.
         config: the training configuration, resolved, as plain containers.
-        comment: a line that the file begins with.
+        comment: the text of the comment with which the file begins, without line breaks.
     """
-    overrides: list[str] = []
-    body: dict[str, Any] = {"defaults": []}
-    for group, option in chosen_options().items():
-        if group.partition("/")[0] in CONFIGURATION_PARTS:
-            overrides.append(f"{group}={option}")
-            body["defaults"].append({f"override /{group}": option})
-    body["defaults"].append("_self_")
+    options = {
+        group: option
+        for group, option in chosen_options().items()
+        if group.partition("/")[0] in CONFIGURATION_PARTS
+    }
+    overrides = [f"{group}={option}" for group, option in options.items()]
+    defaults = [{f"override /{group}": option} for group, option in options.items()]
+    body: dict[str, Any] = {"defaults": [*defaults, "_self_"]}
     option_settings = compose_command("train", overrides, complete=False)
     for part in CONFIGURATION_PARTS:
-        settings = _difference(option_settings.get(part), config[part])
+        changed_settings = _changed_settings(option_settings.get(part), config[part])
         if part == "dataset":
-            settings.pop("data_dir", None)
-        if settings:
-            body[part] = settings
+            changed_settings.pop("data_dir", None)
+        if changed_settings:
+            body[part] = changed_settings
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, f"# @package _global_\n# {comment}\n{to_yaml(body)}".encode())
 
 
-def _difference(before: Any, after: Any) -> Any:
+def _changed_settings(before: Any, after: Any) -> Any:
     """Return the settings that change the configuration ``before`` into ``after``.
 
-    Of two mappings these are the entries that differ; of other values it is ``after``.
+    Of two mappings these are the entries of ``after`` that are not in ``before``, or have another
+    value there; an entry that only ``before`` has is not among them. If one of the two is no
+    mapping, it is ``after``.
     """
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
         return after
     return {
-        key: _difference(before.get(key), value)
+        key: _changed_settings(before.get(key), value)
         for key, value in after.items()
         if before.get(key, ...) != value
     }

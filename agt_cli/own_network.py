@@ -64,32 +64,39 @@ class OwnNetwork:
         The module's name is replaced by that of a similar file in the same folder; without one the
         network is returned unchanged.
         """
-        folder, names = self._folder_and_names
-        if self.file is not None or self._spec is not None or len(names) != 2:
+        if self.file is not None or self._spec is not None or len(self._names) != 2:
             return self
-        close = get_close_matches(names[0], [path.stem for path in Path(folder).glob("*.py")], n=1)
+        module, function = self._names
+        close = get_close_matches(module, self._modules_in_folder, n=1)
         if not close:
             return self
-        return replace(self, typed=str(Path(folder, f"{close[0]}.{names[1]}")))
+        return replace(self, typed=str(Path(self._folder, f"{close[0]}.{function}")))
 
-    @cached_property
-    def _folder_and_names(self) -> tuple[str, tuple[str, ...]]:
-        """The folder before the module's name (empty: none), and the names between the points."""
-        folder, _, dotted = self._name.replace(":", ".").rpartition("/")
-        names = [name for name in dotted.split(".") if name not in ("", "py")]
-        return folder, tuple(names)
+    @property
+    def _folder(self) -> str:
+        """The folder that is named before the module, without its last slash; empty: none."""
+        return self._name.rpartition("/")[0].replace(":", ".")
+
+    @property
+    def _modules_in_folder(self) -> list[str]:
+        """The names of the Python files in the named folder, without .py."""
+        return [path.stem for path in Path(self._folder).glob("*.py")]
+
+    @property
+    def _names(self) -> list[str]:
+        """The names between the points after the folder: those of the module and the function."""
+        dotted = self._name.replace(":", ".").rpartition("/")[2]
+        return [name for name in dotted.split(".") if name not in ("", "py")]
 
     @property
     def module(self) -> str:
         """The module's full name, such as ``my_net``."""
-        _, names = self._folder_and_names
-        return ".".join(names[:-1] or names)
+        return ".".join(self._names[:-1] or self._names)
 
     @property
     def function(self) -> str:
         """The function's name; empty: only a module was named."""
-        _, names = self._folder_and_names
-        return names[-1] if len(names) > 1 else ""
+        return self._names[-1] if len(self._names) > 1 else ""
 
     @property
     def target(self) -> str:
@@ -116,15 +123,13 @@ class OwnNetwork:
     @cached_property
     def search_folder(self) -> str:
         """The folder that has to be in PYTHONPATH; empty: Python finds the module without it."""
-        folder, names = self._folder_and_names
-        neighbouring_file = _file_of_module(Path(folder), self.module)
-        if not names or neighbouring_file is None:
+        if not self._names or self._file_in_folder is None:
             return ""
-        root = Path(folder, names[0])
+        root = Path(self._folder, self._names[0])
         roots = {root.resolve(), root.with_suffix(".py").resolve()}
         if self._spec is not None and roots & set(_roots_of(self._spec)):
             return ""
-        return folder or "."
+        return self._folder or "."
 
     @property
     def python_path(self) -> str:
@@ -141,20 +146,22 @@ class OwnNetwork:
 
     @cached_property
     def _spec(self) -> ModuleSpec | None:
-        """The place of the first part of the module's name; None: Python finds no such part."""
-        _, names = self._folder_and_names
+        """Where Python finds the first part of the module's name; None: it does not find it."""
         # ValueError: the module was made by other code, without a file.
         with suppress(ValueError, ImportError):
-            return find_spec(names[0]) if names else None
+            return find_spec(self._names[0]) if self._names else None
         return None
+
+    @property
+    def _file_in_folder(self) -> Path | None:
+        """The module's file in the named folder (none named: the present one); None: none there."""
+        return _file_of_module(Path(self._folder), self.module)
 
     @cached_property
     def file(self) -> Path | None:
-        """The module's file; None: the module has no file, or its file is not known."""
-        folder, _ = self._folder_and_names
-        neighbouring_file = _file_of_module(Path(folder), self.module)
-        if neighbouring_file is not None or self._spec is None:
-            return neighbouring_file
+        """The module's file; None: there is none, or it is not known."""
+        if self._file_in_folder is not None or self._spec is None:
+            return self._file_in_folder
         for root in _roots_of(self._spec):
             file = _file_of_module(root.parent, self.module)
             if file is not None:
@@ -163,7 +170,7 @@ class OwnNetwork:
 
     @cached_property
     def _tree(self) -> ast.Module | SyntaxError:
-        """The syntax tree of the module's file, empty if there is no file; or why it has none."""
+        """The syntax tree of the module's file, or its syntax error; empty: it cannot be read."""
         if self.file is None:
             return ast.Module([], [])
         try:
@@ -200,7 +207,10 @@ class OwnNetwork:
 
     @property
     def _may_be_defined(self) -> bool:
-        """Whether the text of the module leaves open what was named, or whether it is there."""
+        """Whether the module may define the named function, as far as its text shows.
+
+        False: it certainly does not, or the name is that of a network, which is no function.
+        """
         if isinstance(self._tree, SyntaxError) or self.file is None:
             return True
         statement = self._statement
@@ -252,8 +262,7 @@ class OwnNetwork:
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each problem with the name, the module or the function."""
-        _, names = self._folder_and_names
-        unusable = next((name for name in names if not name.isidentifier()), None)
+        unusable = next((name for name in self._names if not name.isidentifier()), None)
         if unusable is not None:
             yield (
                 f"{unusable!r} cannot be part of a module's name in Python, because it is not made "
@@ -266,11 +275,10 @@ class OwnNetwork:
             yield "The module and the function are written with a point between them"
         root = self.module.partition(".")[0]
         if self.file is None and self._spec is None:
-            folder, _ = self._folder_and_names
-            files = [path.stem for path in Path(folder).glob("*.py")]
+            hint = nearest(root, self._modules_in_folder)
             yield (
                 f"There is no module {self.module}, neither in this folder nor where Python looks "
-                f"for modules{nearest(root, files)}"
+                f"for modules{hint}"
             )
         if self.search_folder:
             searched_folder = "the present folder"
@@ -282,11 +290,14 @@ class OwnNetwork:
         yield from self._problems_of_function()
 
     def _problems_of_function(self) -> Iterator[str]:
-        """Yield a sentence for each problem with the function that its module's text shows."""
+        """Yield a sentence for each problem with the function that its module's text shows.
+
+        Without a file, nothing is known about the function, so only a missing name is a problem.
+        """
         if isinstance(self._tree, SyntaxError):
             yield f"{self.file}, line {self._tree.lineno}, is not valid Python ({self._tree.msg})"
             return
-        statement = self._statement
+        statement = self._statement  # that defines the named function; None: there is none
         if not self.function:
             functions = ", ".join(self._functions) or "it has none"
             yield f"The function that makes the network must be named, too (functions: {functions})"
@@ -294,14 +305,25 @@ class OwnNetwork:
             hint = nearest(self.function, self._functions)
             yield f"{self.file} does not define {self.function}{hint}"
         elif statement is not None and self._is_network(statement):
-            code = ast.unparse(statement.value)
-            if len(code) > _SHOWN_LENGTH:
-                code = "nn.Sequential(LAYERS)"
-            yield (
-                f"{self.function} is a network, but agt needs a function that makes one, because "
-                f"it seeds the initial parameters: add to {self.file} the line  "
-                f"def {self._function_to_add}(): return {code}"
-            )
+            yield self._sentence_on_network(statement)
+        yield from self._problems_of_arguments()
+
+    def _sentence_on_network(self, statement: ast.Assign) -> str:
+        """Return what to do where the statement assigns a network, instead of defining a function.
+
+        The sentence repeats the network's code if it has at most ``_SHOWN_LENGTH`` characters.
+        """
+        code = ast.unparse(statement.value)
+        if len(code) > _SHOWN_LENGTH:
+            code = "nn.Sequential(LAYERS)"
+        return (
+            f"{self.function} is a network, but agt needs a function that makes one, because "
+            f"it seeds the initial parameters: add to {self.file} the line  "
+            f"def {self._function_to_add}(): return {code}"
+        )
+
+    def _problems_of_arguments(self) -> Iterator[str]:
+        """Yield a sentence for arguments that the function does not take, and for missing ones."""
         unknown = ", ".join(self.unknown_arguments)
         if unknown and SETTING_OF_OWN_MODELS in self.unknown_arguments:
             yield (

@@ -1019,13 +1019,28 @@ class Ledger:
             file.create_unless_exists(self._book.last.head)
             losses = self._book.losses
             if not file.knows_losses(losses):
-                file.restart_for_losses(losses, self._head_unless_contained, self._store.seconds)
+                file.restart_for_losses(
+                    losses, self._read_new_entries_and_pick_head, self._store.seconds
+                )
             self._account_head = file
 
-    def _head_unless_contained(self, head: Head) -> Head | None:
-        """Return the head of this chain if it lacks the entry that a head records; else None."""
+    def _read_new_entries_and_pick_head(self, file_head: Head) -> Head | None:
+        """Read this ledger's new entries, and return the head that has to replace a file's head.
+
+        A head is the number and the hash of an entry. New entries are read because another process
+        may have added some, and recorded them in the file, before the caller locked the file.
+
+        Args:
+            file_head: the head that the file records.
+
+        Returns:
+            The head of this ledger's last entry, if the ledger lacks the entry that ``file_head``
+            records; None: the ledger has that entry, so the file stays as it is.
+        """
         self._read_new_entries()
-        return None if self._contains(head) else self._book.last.head
+        if self._contains(file_head):
+            return None
+        return self._book.last.head
 
     def _check_last_entry_unchanged(self) -> None:
         """Raise AlteredLedger unless the file still contains ``_book.last`` as it was read."""

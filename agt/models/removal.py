@@ -217,28 +217,32 @@ class RemovalModel(LinearModel):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The seven conditions of a privacy claim, a to g (docs/method.md), in this order.
+        """The seven conditions of a privacy claim, each with its evidence, in the order a to g.
 
-        Condition d, that one record moves the weights by a bounded distance, compares two heads
-        with the same noise, so it also names the fact that it is conditional on the draw.
+        They are those of docs/method.md. Evidence is a tuple of facts. A fact has a code, which
+        names a sentence in agt/fact_sentences.py, and the values in that sentence.
+
+        The evidence for condition c (all constants are public) and for condition d (one record
+        moves the weights by a bounded distance) is particular to this model. With noise, d compares
+        two heads with the same noise, so its evidence says that it holds given the draw.
         """
-        allowed = self.state.allowed  # public bound on the residual
-        constants = stated_constants(
+        max_residual = self.state.allowed  # a public bound on the norm of the gradient
+        constants_are_stated = stated_constants(
             self.plan,
-            "removal_objective_stated",
+            code="removal_objective_stated",
             weight_decay=self.trained.training.weight_decay,
-            residual=allowed,
+            residual=max_residual,
         )
-        movement = proved(
+        movement_is_bounded = proved(
             "minimiser_of_sum",
             strength=self.removal_problem.objective.strength,
-            gradient=allowed,
+            gradient=max_residual,
             **movement_values(self.trained),
         )
-        conditions = self._assess(constants, movement)
+        conditions = self._assess(constants=constants_are_stated, movement=movement_is_bounded)
         if self.config.masking == "none":
             return conditions
-        return add_facts(conditions, {"d": (GIVEN_THE_DRAW,)})
+        return add_facts(conditions, facts_of={"d": (GIVEN_THE_DRAW,)})
 
     @property
     def metrics(self) -> Metrics:

@@ -343,21 +343,23 @@ class Relation:
             )
 
     def check_batches_and_shards(self, batches: int, members: int) -> None:
-        """Raise ConfigError if the number of batches or shards that one edit changes is not proved.
+        """Raise ConfigError if it is not proved how many batches or members one edit can change.
 
-        A shard is one ensemble member's part of the training records. Lemma 1 of
-        docs/proofs/relations.md counts the members that change for edits that remove at most one
-        unit and add at most one.
+        Each member of an ensemble is trained on its own part (shard) of the records. An edit that
+        removes at most one unit and adds at most one changes at most two batches of an epoch and
+        two members (Lemma 1 of docs/proofs/relations.md). For other edits, the rule of this base
+        class accepts several batches, but no ensemble.
 
         Args:
-            batches: the number of batches of an epoch.
+            batches: the number of batches of an epoch. Only relations whose edits can move a record
+                to another batch use it (`perturb`).
             members: the number of members of the ensemble; 1: no ensemble.
 
         Raises:
             ConfigError: there is an ensemble, and one edit removes or adds several units.
         """
-        concerns_several_units = any(edit.removed > 1 or edit.added > 1 for edit in self.edits)
-        if members > 1 and concerns_several_units:
+        changes_several_units = any(edit.removed > 1 or edit.added > 1 for edit in self.edits)
+        if members > 1 and changes_several_units:
             raise ConfigError(
                 Message(
                     "{config:ensemble.members}={members}: under relation={name}, one edit "

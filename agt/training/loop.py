@@ -156,6 +156,17 @@ def train(
     return run.result()
 
 
+def _tensor_name(*key: str | int) -> str:
+    """Return the name of a tensor in a checkpoint: its key as a JSON list, such as ["lower", "w"].
+
+    Checkpoints store tensors by text alone; ``json.loads`` gives the key back, as a list.
+
+    Args:
+        key: "nominal", "lower", "upper" or "buffer", and what identifies the tensor among these.
+    """
+    return json.dumps(key)
+
+
 class SgdStep(NamedTuple):
     """The values of one SGD step that the updates of all parameters share.
 
@@ -263,40 +274,46 @@ class TrainingRun:
         """Return the run's state for a checkpoint; ``restore`` continues from it.
 
         Returns:
-            Name -> tensor. A name is a JSON list: ["nominal", parameter], ["lower", parameter] or
-            ["upper", parameter], and ["buffer", side, parameter, ...] for each momentum buffer.
+            Name (``_tensor_name``) -> tensor: the parameters under ("nominal", parameter), their
+            bounds under ("lower", parameter) and ("upper", parameter), and each momentum buffer
+            under ("buffer", *its key in ``sgd.buffers``).
         """
-        tensors: dict[BufferKey, Tensor] = {}
+        tensors: Tensors = {}
         for name, parameter in self.point.items():
-            tensors["nominal", name] = parameter
+            tensors[_tensor_name("nominal", name)] = parameter
         for name, interval in self.bounds.items():
-            tensors["lower", name] = interval.lower
-            tensors["upper", name] = interval.upper
+            tensors[_tensor_name("lower", name)] = interval.lower
+            tensors[_tensor_name("upper", name)] = interval.upper
         for key, buffer in self.sgd.buffers.items():
-            tensors["buffer", *key] = buffer
-        return {json.dumps(key): tensor for key, tensor in tensors.items()}
+            tensors[_tensor_name("buffer", *key)] = buffer
+        return tensors
 
     def restore(self, state: CheckpointState, batches: Iterable[np.ndarray]) -> None:
-        """Set this run to the state of an earlier run with the same settings and records.
+        """Continue from the state of an earlier run with the same settings and records.
+
+        All that steps change is replaced: ``point``, ``bounds``, the momentum buffers of ``sgd``,
+        ``steps_taken`` and ``work_done``. Then the progress is reported.
 
         Args:
-            state: the state that ``tensors`` returned after ``state.step`` steps.
+            state: the state after ``state.step`` steps, with the tensors that ``tensors`` returned.
             batches: the record indices of each batch of these steps; only their sizes are used, to
                 report the progress.
         """
         device = self.rows_at_stake.device
-        # As in ``tensors``: ("nominal" or "lower" or "upper", parameter), ("buffer", key of Sgd).
-        tensors: dict[BufferKey, Tensor] = {}
-        for name, tensor in state.tensors.items():
-            key = tuple(json.loads(name))
-            tensors[key] = tensor.to(device)
-        self.point = {name: tensors["nominal", name] for name in self.point}
+        tensors = {name: tensor.to(device) for name, tensor in state.tensors.items()}
+        self.point = {name: tensors[_tensor_name("nominal", name)] for name in self.point}
         self.bounds = {
-            name: Interval(tensors["lower", name], tensors["upper", name]) for name in self.bounds
+            name: Interval(
+                lower=tensors[_tensor_name("lower", name)],
+                upper=tensors[_tensor_name("upper", name)],
+            )
+            for name in self.bounds
         }
-        self.sgd.buffers = {
-            key[1:]: buffer for key, buffer in tensors.items() if key[0] == "buffer"
-        }
+        self.sgd.buffers = {}
+        for name, tensor in tensors.items():
+            group, *buffer_key = json.loads(name)  # as ``_tensor_name`` made it
+            if group == "buffer":
+                self.sgd.buffers[tuple(buffer_key)] = tensor
         self.steps_taken = state.step
         rows_done = sum(len(rows) for rows in batches)
         self.work_done = rows_done * len(self.ks)

@@ -31,7 +31,7 @@ from agt.training.noise import SEED, NoisePlan, noise_seed
 from agt.training.settings import NoiseConfig
 from agt_cli.ledger_files import nothing_to_pay
 from agt_cli.releasing.payer import payer_of, people_of
-from agt_cli.releasing.spent import Spending, earlier_spending, spending
+from agt_cli.releasing.spent import Spending, recorded_spending, spending
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.prepare import Prepared, RunSettings
 
@@ -163,7 +163,7 @@ def _pay(
         record.environment(draw=draw)
         charged = NoisyWeights(equivalent_gaussian(noise.epsilon, noise.delta))
         reservation = payer.find_earlier(charged)
-        before = earlier_spending(record).get("ledger")
+        before = recorded_spending(record.folder).get("ledger")
         if before and reservation is None:
             entry = before["entry"]
             population = before["population"]

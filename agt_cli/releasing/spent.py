@@ -38,11 +38,11 @@ class Spending:
     """What a release spends: the fields of spent.json.
 
     Attributes:
-        what: the kind of output: labels, weights, a number or constants.
+        what: the kind of output that is released: labels, weights, a number or constants.
         mechanism: the name of the mechanism.
-        guarantee: the kind and the parameters of the guarantee of each query.
-        totals: the guarantees of all queries together; empty: ``guarantee`` is that of the whole
-            release.
+        guarantee: the kind and the parameters of the guarantee of each query, as JSON values.
+        totals: the guarantees of all queries together, each with an eps for one delta; empty:
+            ``guarantee`` is that of the whole release.
         queries: how many queries budget is spent for; 0: the release does not answer queries.
         dataset: the name of the dataset.
         simulated: whether everything is drawn with a seed, so that no budget is spent.
@@ -62,7 +62,15 @@ class Spending:
     def of_claim(
         cls, claim: Claim, queries: int, dataset: str, ledger: Mapping[str, Any] | None
     ) -> "Spending":
-        """Return the content of spent.json for a release with this claim."""
+        """Return what a release spends whose privacy guarantee is stated by a claim.
+
+        Args:
+            claim: the claim of the release; its output, mechanism, guarantee and totals are used,
+                and whether it is a simulation.
+            queries: how many queries budget is spent for; 0: the release does not answer queries.
+            dataset: the name of the dataset.
+            ledger: the ledger's entry that paid, as in ``Spending.ledger``; None: no ledger paid.
+        """
         return cls(
             what=claim.output.value,
             mechanism=claim.mechanism,
@@ -105,20 +113,17 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         KeyboardInterrupt: the body was interrupted.
     """
     write_spent(record, subject, about)
-    path = record.folder / SPENT_FILE
-    released_output = about.what
-    entry = about.entry
-    counted = ""
+    warning = ""  # the end of every error's message
     if not about.simulated:
-        doubt = (
-            f"{released_output} may have been drawn, so treat the budget recorded in {path} as "
-            f"spent{entry}"
+        path = record.folder / SPENT_FILE
+        warning = (
+            f"; {about.what} may have been drawn, so treat the budget recorded in {path} as "
+            f"spent{about.entry}"
         )
-        counted = f"; {doubt}"
     try:
         yield
     except KeyboardInterrupt as error:
-        error.args = (f"{error or 'interrupted'}{counted}",)
+        error.args = (f"{error or 'interrupted'}{warning}",)
         raise
     except Exception as error:
         known = None
@@ -127,7 +132,7 @@ def spending(record: RunRecord, subject: Mapping[str, str], about: Spending) -> 
         reason = str(known or error)
         if isinstance(error, OSError):
             reason = f"{error.filename}: {error.strerror}"
-        text = f"{reason}{counted}"
+        text = f"{reason}{warning}"
         if known or isinstance(error, OSError | AgtError):
             raise AgtError(text) from error
         raise RuntimeError(f"{type(error).__name__}: {text}") from error
@@ -146,10 +151,11 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         AgtError: the file cannot be written, but a ledger was debited.
     """
     note = sentences.spent_note(about.what)
-    now = earlier_spending(record).get("time") or datetime.now(UTC).isoformat(timespec="seconds")
+    earlier_time = recorded_spending(record.folder).get("time")
+    time = earlier_time or datetime.now(UTC).isoformat(timespec="seconds")
     try:
         record.write(
-            SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": now, "note": note})
+            SPENT_FILE, seal_manifest({**asdict(about), **subject, "time": time, "note": note})
         )
     except OSError as error:
         if about.ledger is None:
@@ -161,13 +167,17 @@ def write_spent(record: RunRecord, subject: Mapping[str, str], about: Spending) 
         ) from error
 
 
-def earlier_spending(record: RunRecord) -> dict[str, Any]:
-    """Return the content of this run's spent.json; empty: no such file can be read.
+def recorded_spending(folder: Path) -> dict[str, Any]:
+    """Return the content of a run's spent.json; empty: there is none that can be read.
 
-    There is one if the run is resumed. It then draws what it would have drawn the first time.
+    A run that has not begun to draw has one only if it is resumed. It then draws what it would have
+    drawn the first time.
+
+    Args:
+        folder: the folder of the run.
     """
     try:
-        return unseal_manifest(read_file(record.folder / SPENT_FILE), SPENT_FILE)
+        return unseal_manifest(read_file(folder / SPENT_FILE), SPENT_FILE)
     except Broken:
         return {}
 
@@ -190,10 +200,9 @@ def free_answers(outputs: Path, population: str) -> str:
         if (run.folder / RELEASE_FOLDER).is_dir() and _population_of(run) == population
     ]
     if folders:
-        newest = shlex.quote(folders[-1])
         return (
             "Weights that this ledger has paid for answer any number of queries, and spend nothing "
-            f"more: agt predict release={newest} inputs=FILE"
+            f"more: agt predict release={shlex.quote(folders[-1])} inputs=FILE"
         )
     return (
         "Only released weights answer queries without spending more (agt predict release=FOLDER), "
@@ -205,10 +214,7 @@ def free_answers(outputs: Path, population: str) -> str:
 
 def _population_of(run: Run) -> str:
     """Return the population of the ledger that paid for a run's release; empty: not known."""
-    try:
-        entry = unseal_manifest(read_file(run.folder / SPENT_FILE), SPENT_FILE).get("ledger")
-    except Broken:
-        return ""
+    entry = recorded_spending(run.folder).get("ledger")
     return str(entry.get("population", "")) if isinstance(entry, dict) else ""
 
 
@@ -236,8 +242,8 @@ def interrupted_releases(
                 attempts[path.resolve()] = path
     attempts.pop((record.folder / SPENT_FILE).resolve(), None)
     known = [*map(str, before)]
-    warnings = [_warn_of_attempt(path, subject, known) for path in attempts.values()]
-    return [warning for warning in warnings if warning]
+    warnings = (_warn_of_attempt(path, subject, known) for path in attempts.values())
+    return [*filter(None, warnings)]
 
 
 def _warn_of_attempt(path: Path, subject: Mapping[str, str], before: Collection[str]) -> str:
@@ -254,7 +260,7 @@ def _warn_of_attempt(path: Path, subject: Mapping[str, str], before: Collection[
     state = str(Run.at(folder).status.get("state", "state unknown"))
     try:
         content = read_file(path)
-        if state == "done" and _is_done(path.parent, content):
+        if state == "done" and _is_done(folder, content):
             return ""
         value = unseal_manifest(content, SPENT_FILE)
         totals = "; ".join(spent_lines(value))
@@ -270,10 +276,9 @@ def _warn_of_attempt(path: Path, subject: Mapping[str, str], before: Collection[
     is_other_data = any(value.get(key) not in (subject[key], *before) for key in digest_keys)
     if value.get("simulated") or value.get("ledger") or is_other_data:
         return ""
-    time = value.get("time")
     return (
-        f"an earlier attempt ({folder}, {time}, {state}) may have released {output} by "
-        f"{mechanism}, so treat this budget as spent: {totals}"
+        f"an earlier attempt ({folder}, {value.get('time')}, {state}) may have released {output} "
+        f"by {mechanism}, so treat this budget as spent: {totals}"
     )
 
 

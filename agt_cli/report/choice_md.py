@@ -13,28 +13,24 @@ from agt_cli.report.release_md import setting_section
 def tune_report(
     table: pd.DataFrame, chosen_row: int, rule: str, rows: str, path: Path, record: RunRecord
 ) -> str:
-    """Return report.md of a choice of settings.
+    """Return the text of report.md for a choice of settings.
 
     Args:
         table: a row for each candidate, with the columns settings, NAME (the mean of a score) and
-            NAME_se (its standard error).
-        chosen_row: the row that was chosen.
+            NAME_se (its standard error). Its index is 0, 1, ...
+        chosen_row: the number of the chosen candidate's row, from 0.
         rule: a clause that says how it was chosen.
-        rows: the public rows, as the object of a sentence.
-        path: the experiment file.
-        record: the record of the command.
+        rows: a phrase for the public rows, as the object of a sentence.
+        path: the experiment file, to which the chosen settings were written.
+        record: the record of the command; its configuration is shown.
     """
-    names = [name for name in table.columns if f"{name}_se" in table.columns]
-    lines = []
-    for index, candidate in table.iterrows():
-        cells = [candidate["settings"]]
-        for name in names:
-            mean = format_decimals(candidate[name])
-            error = format_decimals(candidate[f"{name}_se"])
-            cells.append(f"{mean} ± {error}")
-        if index == chosen_row:
-            cells = [f"**{cell}**" for cell in cells]
-        lines.append(cells)
+    score_names = [name for name in table.columns if f"{name}_se" in table.columns]
+    cells = table[["settings"]].copy()
+    for name in score_names:
+        means = table[name].map(format_decimals)
+        errors = table[f"{name}_se"].map(format_decimals)
+        cells[name] = means + " ± " + errors
+    cells.loc[chosen_row] = "**" + cells.loc[chosen_row] + "**"
     chosen = table["settings"][chosen_row]
     return document(
         f"# Settings chosen on {rows}",
@@ -42,7 +38,7 @@ def tune_report(
         "records were not used: the numbers below depend only on rows that are declared "
         f"public, and on constants. Whoever trains with the file `{path}` also declares these "
         "rows public.",
-        markdown_table(("settings", *names), lines),
+        markdown_table(["settings", *score_names], cells.to_numpy().tolist()),
         "Each number is the mean over the folds ± its standard error. The result of the "
         "chosen candidate is slightly too good, because it is the best of several.",
         "## Setting",

@@ -1,13 +1,13 @@
 """The account of an erasure as its owner reads it: one page, and a few lines for the console."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from agt.errors import counted, few
 from agt.templates import upward
 from agt.unlearning.promise import Promise
-from agt.unlearning.sentences import Value, sentences
+from agt.unlearning.sentences import sentences
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
-from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, TraceSearch
+from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
 BUDGET_UNIT = (
@@ -124,40 +124,34 @@ def summary(account: ErasureReport) -> dict[str, str]:
         remaining = f"{budget.total - budget.spent:.4g}"
         rows["removal budget"] = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
     rows["earlier answers"] = _earlier_counts(account.earlier)
-    rows["traces"] = (
-        "agt did not search for traces, because nothing has been removed from the run yet"
-    )
-    if account.sweep is not None:
-        rows["traces"] = _traces(account.sweep)
-    elif account.updated:
-        rows["traces"] = "not searched for"
+    rows["traces"] = _describe_search(account)
     return rows
 
 
 def guarantee_text(promise: Promise) -> str:
     """Return what is promised, for which requests, and how many of its assumptions do not hold."""
-    promised = "exact"
-    if not promise.exact:
-        epsilon = upward(promise.eps)
-        promised = (
-            f"epsilon = {epsilon}, delta = {promise.delta:.3g}, compared with a model that "
-            "was never trained on the erased records"
-        )
-    if promise.within is not None:
-        distance = upward(promise.within)
-        promised = (
-            f"{promised}, apart from a difference of the weights by an l2 distance of up to "
-            f"{distance}"
-        )
-    promised += f". {REQUESTS[promise.requests]}"
+    guarantee = f"{_closeness_text(promise)}. {REQUESTS[promise.requests]}"
     void = sum(not fact.held for fact in promise.assumptions)
     if not void:
-        return promised
+        return guarantee
     not_met = counted(void, "assumption is not met", "assumptions are not met")
     return (
         f"NOT PROVED by agt, because {not_met}. The paper about this method claims this "
-        f"guarantee: {promised}"
+        f"guarantee: {guarantee}"
     )
+
+
+def _closeness_text(promise: Promise) -> str:
+    """Return how close the model is to one that was trained without the erased records."""
+    if not promise.exact:
+        return (
+            f"epsilon = {upward(promise.eps)}, delta = {promise.delta:.3g}, compared with a model "
+            "that was never trained on the erased records"
+        )
+    if promise.within is None:
+        return "exact"
+    distance = upward(promise.within)
+    return f"exact, apart from a difference of the weights by an l2 distance of up to {distance}"
 
 
 def _earlier_counts(earlier: Sequence[Earlier]) -> str:
@@ -193,51 +187,53 @@ def _answers(standing: int, void: int) -> str:
     return f"{standing:,} of {standing + void:,} answers stand, {void:,} void"
 
 
-def _traces(search: TraceSearch) -> str:
-    """Return how many traces of erased records were found in other runs, as a clause."""
-    traces = sum(place.found for place in search.places)
-    runs = sum(place.runs for place in search.places)
-    kinds_of_runs = tuple(dict.fromkeys(place.place.sentence for place in search.places))
-    words = "no other training runs were found"
-    if runs:
-        searched = sum(place.searched for place in search.places)
-        words = _traces_in_runs(traces, searched, runs, few(kinds_of_runs))
-    remarks = [remark for place in search.places for remark in place.remarks]
-    other_tables = sum(
-        len(_names_of({remark.code: remark.values}, "of_other_tables", "runs"))
-        for remark in remarks
-    )
-    if other_tables:
-        words += f" ({other_tables} of them are of other tables)"
-    if any(remark.code == "trained_on_erased_earlier" for remark in remarks):
-        words += "; records of EARLIER erasures are still in other runs"
-    for remark in search.unlooked:
-        if remark.code == "files_beside_runs":
-            words += f"; {remark.sentence}"
-    return words
+def _describe_search(account: ErasureReport) -> str:
+    """Return a text on the traces that were found in other runs, or why none were searched for.
+
+    A trace is an erased record that another run was trained on.
+    """
+    search = account.sweep
+    if search is None and account.updated:
+        return "not searched for"
+    if search is None:
+        return "agt did not search for traces, because nothing has been removed from the run yet"
+    clauses = _found_and_unsearched(search.places)
+    other_tables = sum(len(_names_of(place, "of_other_tables", "runs")) for place in search.places)
+    if other_tables:  # these runs are among the unsearched ones, which the last clause counts
+        clauses[-1] += f" ({other_tables} of them are of other tables)"
+    if any(_names_of(place, "trained_on_erased_earlier", "runs") for place in search.places):
+        clauses.append("records of EARLIER erasures are still in other runs")
+    clauses += [remark.sentence for remark in search.unlooked if remark.code == "files_beside_runs"]
+    return "; ".join(clauses)
 
 
-def _traces_in_runs(traces: int, searched: int, runs: int, kind_of_runs: str) -> str:
-    """Return a clause on how many traces of erased records were found in some training runs.
+def _found_and_unsearched(places: Sequence[Place]) -> list[str]:
+    """Return clauses on the other training runs: how many traces they have, how many are unknown.
 
     Args:
-        traces: the number of traces (erased records that another run was trained on).
-        searched: the number of runs that were searched for all erased records.
-        runs: the number of runs.
-        kind_of_runs: what kind of runs they are, in words.
+        places: the folders in which runs were searched for.
+
+    Returns:
+        One clause; or two, where only some of the runs were searched for all erased records.
     """
-    missing = runs - searched
+    runs = sum(place.runs for place in places)
+    if not runs:
+        return ["no other training runs were found"]
+    traces = sum(place.found for place in places)
+    searched = sum(place.searched for place in places)
+    kinds_of_runs = few(tuple(dict.fromkeys(place.place.sentence for place in places)))
     if traces:
-        words = f"{traces} found in {kind_of_runs}"
+        clauses = [f"{traces} found in {kinds_of_runs}"]
     elif searched:
-        words = f"none found in {searched} of {runs} {kind_of_runs}"
+        clauses = [f"none found in {searched} of {runs} {kinds_of_runs}"]
     else:
-        return (
-            f"NOT SEARCHED: none of {runs} {kind_of_runs} could be searched for all erased records"
-        )
-    if missing:
-        words += f"; {missing} of {runs} were NOT SEARCHED for all erased records"
-    return words
+        return [
+            f"NOT SEARCHED: none of {runs} {kinds_of_runs} could be searched for all erased records"
+        ]
+    unsearched = runs - searched
+    if unsearched:
+        clauses.append(f"{unsearched} of {runs} were NOT SEARCHED for all erased records")
+    return clauses
 
 
 def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
@@ -293,32 +289,32 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
 def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
     """Yield what is to be done in the other runs of one place, with the command."""
     remarks = {remark.code: remark.values for remark in place.remarks}
-    runs = _names_of(remarks, "trained_on_erased", "runs")
+    runs = _names_of(place, "trained_on_erased", "runs")
     if len(runs) == 1:
         yield f"erase in the other run, too: agt unlearn run={folder}/{runs[0]} ids=FILE"
     elif runs:
         listed = ",".join(f"{folder}/{run}" for run in runs)
         yield f"erase in {len(runs)} other runs, too: agt unlearn -m run={listed} ids=FILE"
-    for run in _names_of(remarks, "trained_on_erased_earlier", "runs"):
+    for run in _names_of(place, "trained_on_erased_earlier", "runs"):
         yield (
             f"erase in {folder}/{run} the records of earlier requests, too: agt unlearn "
             f"run={folder}/{run} ids=FILE, with the ids of those requests"
         )
-    for run in _names_of(remarks, "learner_trained_on_erased", "runs"):
+    for run in _names_of(place, "learner_trained_on_erased", "runs"):
         yield (
             f"train {folder}/{run} again without the rows, and delete that folder, because agt "
             "cannot erase from a run with a learner of your own"
         )
-    for stopped in _names_of(remarks, "training_stopped", "folders"):
+    for stopped in _names_of(place, "training_stopped", "folders"):
         yield f"resume the training in {folder}/{stopped} and erase there, or delete it"
-    for running in _names_of(remarks, "training_running", "folders"):
+    for running in _names_of(place, "training_running", "folders"):
         yield f"when the training in {folder}/{running} has ended, erase there, too"
     if "runs_gone" in remarks:
         yield (
             f"make sure that {remarks['runs_gone']['runs']} folders of runs with traces, which are "
             f"no longer below {folder}, were deleted and not moved"
         )
-    by_content = _names_of(remarks, "named_by_content", "runs")
+    by_content = _names_of(place, "named_by_content", "runs")
     for run in by_content:
         settings = remarks["named_by_content"]["settings"]
         yield (
@@ -326,15 +322,15 @@ def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
             f"content (dataset.id=null): train it again with {settings} (its command is argv in "
             f"its env.json), erase in the new run, and delete {folder}/{run}"
         )
-    of_other_tables = _names_of(remarks, "of_other_tables", "runs")
+    of_other_tables = _names_of(place, "of_other_tables", "runs")
     if of_other_tables:
-        tables = few(_names_of(remarks, "of_other_tables", "tables"))
+        tables = few(_names_of(place, "of_other_tables", "tables"))
         yield (
             f"if the people of this request are also in {tables}: erase in the runs on that data, "
             f"too, with the ids that they have there ({few(of_other_tables)} below {folder})"
         )
     missing = place.runs - place.searched
-    unsearched = missing - len(_names_of(remarks, "training_stopped", "folders")) - len(by_content)
+    unsearched = missing - len(_names_of(place, "training_stopped", "folders")) - len(by_content)
     unsearched -= len(of_other_tables)
     if unsearched > 0:
         yield (
@@ -346,9 +342,16 @@ def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
         )
 
 
-def _names_of(remarks: Mapping[str, Mapping[str, Value]], code: str, name: str) -> tuple[str, ...]:
-    """Return the folders that a remark names; none: it is not there."""
-    names = remarks.get(code, {}).get(name, ())
+def _names_of(place: Place, code: str, key: str) -> tuple[str, ...]:
+    """Return the names that a remark on a searched folder lists; empty: there is no such remark.
+
+    Args:
+        place: the folder, which has at most one remark of each code.
+        code: the remark's code, a key of the sentences in agt/unlearning/sentences.py.
+        key: the key of the names (of folders or tables) in the remark's values.
+    """
+    values = {remark.code: remark.values for remark in place.remarks}
+    names = values.get(code, {}).get(key, ())
     return names if isinstance(names, tuple) else ()
 
 
@@ -369,15 +372,13 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
         if not earlier.answers_standing:
             yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
         elif earlier.answers_void:
-            standing = _standing(earlier)
-            yield f"  - earlier result {earlier.name}: {standing}"
+            yield f"  - earlier result {earlier.name}: {_standing(earlier)}"
     for place in account.places:
+        remarks = _remarks_text(place)
         if place.found:
             traces = counted(place.found, "trace")
-            remarks = _remarks_text(place)
             yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
         elif place.searched < place.runs:
-            remarks = _remarks_text(place)
             yield f"  - NOT SEARCHED, in part or at all: {place.place.sentence}: {remarks}"
 
 

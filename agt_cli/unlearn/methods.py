@@ -6,7 +6,8 @@ A method takes an ``ErasureJob``, and writes the next state of the run into a re
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,9 +101,6 @@ def removal_metrics(removal: Removal) -> dict[str, Any]:
     }
 
 
-FROM_NOTHING = proved("began_from_nothing")
-
-
 def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train from scratch on the remaining records, and write the new state (a ``Method``).
 
@@ -140,16 +138,18 @@ def retrain(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             "people, with a claim and a budget of its own. Instead, remove the erased rows "
             "from the data, train a new run (agt train ledger=...), and then delete this run"
         )
-    settings, prepared = (
-        _with_new_seeds(job, record)
-        if job.fresh
-        else (from_the_start(job.run, job.settings), job.prepared)
-    )
+    if job.fresh:
+        settings, prepared = _with_new_seeds(job, record)
+    else:
+        settings = from_the_start(job.run, job.settings)
+        prepared = job.prepared
     model = fit(prepared, settings, console)
     seconds = time.perf_counter() - started
     write_trained(record, prepared, settings, model, seconds)
-    facts = {"steps_retrained": model.plan.steps * settings.ensemble.members}
-    facts |= changed_answers(job, model)
+    facts = {
+        "steps_retrained": model.plan.steps * settings.ensemble.members,
+        **changed_answers(job, model),
+    }
     steps = (Remark("trained_from_scratch", {"records": len(job.prepared.dataset.train)}),)
     return Removal(_retrain_promise(job, settings), job.count, seconds, facts, steps)
 
@@ -208,26 +208,24 @@ def fresh_config(config: Mapping[str, Any], batches: int) -> dict[str, Any]:
     training = dict(config["training"])
     ensemble = dict(config.get("ensemble") or {})
     kind = certificate_config(config.get("certificate"))
-    certificate = dict(config.get("certificate") or {"name": kind.name})
+    certificate = deepcopy(config.get("certificate") or {"name": kind.name})
     if kind.draws_start:
         training["seed"] = secrets.randbits(63)
     if batches != 1:
         training["batch"] = {**training["batch"], "key": f"k{secrets.token_hex(16)}"}
     if ensemble.get("members", 1) > 1:
         ensemble["key"] = f"k{secrets.token_hex(16)}"
-    for seed in kind.seeds:
-        certificate = _with_setting(certificate, seed.split("."), secrets.randbits(63))
+    for dotted_name in kind.seeds:
+        *groups, name = dotted_name.split(".")
+        settings = certificate
+        for group in groups:
+            settings = settings[group]
+        settings[name] = secrets.randbits(63)
     fresh = {**config, "training": training, "ensemble": ensemble, "certificate": certificate}
-    declared = training.get("chosen_on") == "public" and training.get("chosen_for") == hash_parts(
-        config
-    )
-    return bind_to_settings(fresh) if declared else fresh
-
-
-def _with_setting(node: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
-    """Return a mapping of settings with another value at a path of keys."""
-    key, *rest = path
-    return {**node, key: _with_setting(node[key], rest, value) if rest else value}
+    is_declared_public = training.get("chosen_on") == "public"
+    if is_declared_public and training.get("chosen_for") == hash_parts(config):
+        return bind_to_settings(fresh)
+    return fresh
 
 
 def _with_new_seeds(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Prepared]:
@@ -241,28 +239,51 @@ def _with_new_seeds(job: ErasureJob, record: RunRecord) -> tuple[RunSettings, Pr
     settings = replace(
         read_settings(record.config), compute=from_the_start(job.run, job.settings).compute
     )
-    void = settings.choices.standing is Standing.VOID
-    return settings, replace(job.prepared, choices=settings.choices) if void else job.prepared
+    prepared = job.prepared
+    if settings.choices.standing is Standing.VOID:
+        prepared = replace(prepared, choices=settings.choices)
+    return settings, prepared
 
 
 def _retrain_promise(job: ErasureJob, settings: RunSettings) -> Promise:
-    """Return what training from scratch promises.
+    """Return the guarantee after training from scratch on the remaining records.
+
+    The new model is exactly one that was trained without the erased records. The guarantee also
+    covers requests that depend on the model's answers (``Promise.adaptive``), unless training
+    reads a seed or a key that the run had before the requests.
 
     Args:
         job: the update.
-        settings: the settings that the new state was trained with.
+        settings: the settings that the new model was trained with.
+
+    Returns:
+        The promise. The codes of its terms name sentences in agt/unlearning/sentences.py.
     """
-    noisy = settings.certificate.noise == "drawn"
-    draws = fresh_config(job.run.config, job.batches) != dict(job.run.config)  # a seed or a key
+    summary = Remark("retrained")
+    assumptions = [proved("began_from_nothing")]
+    has_new_noise = settings.certificate.noise == "drawn"
+    if has_new_noise:
+        summary = Remark("retrained_with_noise")
+        assumptions.append(NOISE_IS_NEW)
+    # ``fresh_config`` replaces all seeds and keys, so without any it changes nothing.
+    reads_keys = fresh_config(job.run.config, job.batches) != job.run.config
     if job.fresh:
-        drawn = "keys_drawn_anew"
-    elif draws:
-        drawn = "keys_recorded"
+        randomness = Remark("keys_drawn_anew")
+    elif reads_keys:
+        randomness = Remark("keys_recorded")
+    elif has_new_noise:
+        randomness = Remark("draws_only_noise")
     else:
-        drawn = "draws_only_noise" if noisy else "draws_nothing"
-    terms = (Remark("retrained_with_noise" if noisy else "retrained"), Remark(drawn))
-    facts = (FROM_NOTHING, NOISE_IS_NEW) if noisy else (FROM_NOTHING,)
-    return Promise("retrain", True, 0.0, 0.0, drawn != "keys_recorded", terms, facts)
+        randomness = Remark("draws_nothing")
+    return Promise(
+        method="retrain",
+        exact=True,
+        eps=0.0,
+        delta=0.0,
+        adaptive=job.fresh or not reads_keys,
+        terms=(summary, randomness),
+        assumptions=tuple(assumptions),
+    )
 
 
 def remove_by_certificate(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
@@ -347,10 +368,6 @@ def _retrain_instead(
     return replace(done, steps=(*done.steps, reason))
 
 
-SAME_CODE = proved("members_by_same_code")
-SAME_SHARDS = proved("members_of_same_shards")
-
-
 def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
     """Train again the members of an ensemble that had used erased records (a ``Method``).
 
@@ -377,7 +394,7 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         done = retrain_affected(
             job.prepared.problem(settings),
             job.run,
-            lambda at: report(at.step, at.steps, at.done, at.total),
+            lambda progress: report(progress.step, progress.steps, progress.done, progress.total),
         )
     if done.removed not in (None, job.count):
         raise CheckError(
@@ -397,14 +414,19 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         **changed_answers(job, done.model),
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
-    code = (
-        not_held("members_by_other_code", changed=tuple(done.environment_differences))
-        if done.environment_differences
-        else SAME_CODE
+    same_code = proved("members_by_same_code")
+    if done.environment_differences:
+        differences = tuple(done.environment_differences)
+        same_code = not_held("members_by_other_code", changed=differences)
+    promise = Promise(
+        method="sisa",
+        exact=True,
+        eps=0.0,
+        delta=0.0,
+        adaptive=False,  # the shards depend on the run's recorded key
+        terms=(Remark("members_kept"), Remark("shards_by_recorded_key")),
+        assumptions=(proved("members_of_same_shards"), same_code),
     )
-    facts_of_bits = (SAME_SHARDS, code)
-    terms = (Remark("members_kept"), Remark("shards_by_recorded_key"))
-    promise = Promise("sisa", True, 0.0, 0.0, False, terms, facts_of_bits)
     return Removal(promise, job.count, seconds, facts, steps)
 
 
@@ -464,8 +486,19 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         prepared.untouched,
         prepared.choices,
     )
-    terms = (Remark("answers_as_retrained"), Remark("others_abstain"), Remark("state_still_holds"))
-    promise = Promise("certificate", True, 0.0, 0.0, True, terms, tuple(dict.fromkeys(assumptions)))
+    promise = Promise(
+        method="certificate",
+        exact=True,
+        eps=0.0,
+        delta=0.0,
+        adaptive=True,
+        terms=(
+            Remark("answers_as_retrained"),
+            Remark("others_abstain"),
+            Remark("state_still_holds"),
+        ),
+        assumptions=tuple(dict.fromkeys(assumptions)),
+    )
     return Removal(promise, 0, time.perf_counter() - started, facts, (noted,))
 
 

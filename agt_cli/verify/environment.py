@@ -15,17 +15,17 @@ from agt_cli.report.finished import SOURCE_FILE
 from agt_cli.verify.comparison import check_entries, check_match, rendered_alike
 from agt_cli.verify.folders import Record
 
-PAID_BY_LEDGERS = ("predict", "measure")
+COMMANDS_PAID_BY_LEDGERS = ("predict", "measure")
 """Commands whose env.json names the ledger that pays.
 
 Training with noise names it too, where there is one.
 """
-OF_QUERIES = ("predict", "certify", "plan")
+COMMANDS_WITH_QUERIES = ("predict", "certify", "plan")
 """Commands that ask the queries of ``inputs``, which env.json names again.
 
 Audits open the run without them.
 """
-OF_EVERY_RELEASE = {
+ENTRIES_OF_EVERY_RELEASE = {
     "what",
     "mechanism",
     "guarantee",
@@ -35,8 +35,8 @@ OF_EVERY_RELEASE = {
     "simulated",
     "ledger",
 }
-"""Entries of spent.json that every release writes; others depend on the command."""
-WRITTEN_WITH_IT = {"time", "note", "seal", "format"}
+"""Entries of spent.json that every release has; others depend on the command."""
+ENTRIES_OF_THE_FILE = {"time", "note", "seal", "format"}
 """Entries that are added when spent.json is written."""
 
 
@@ -60,6 +60,8 @@ def check_environment(record: Record) -> str:
             "made this folder"
         )
     derived = _entries_of(record)
+    if "updated" not in derived:  # after an update, status.json no longer has these times
+        _check_resumption_times(record)
     check_entries("env.json", environment, "this folder's other files", derived)
     entries = ", ".join(sorted(derived))
     return f"the entries {entries} of env.json match the other files of this folder"
@@ -71,25 +73,21 @@ def _entries_of(record: Record) -> dict[str, Any]:
     Returns:
         Entry -> value. None as a value: env.json should lack the entry, or have null. An entry that
         no other file determines is left out.
-
-    Raises:
-        Broken: the times at which the run was resumed differ between env.json and status.json.
     """
     config = record.config
-    training = config.get("training") or {}
     compute = config.get("compute") or {}
     derived: dict[str, Any] = {"rehearsed": config.get("rehearse") or None}
     # after an erasure (env.json has "succeeds"), the settings may have new seeds
     if not record.environment.get("succeeds"):
-        derived["seed"] = training.get("seed")
+        derived["seed"] = (config.get("training") or {}).get("seed")
     if compute.get("threads"):
         derived["threads"] = compute["threads"]
     if record.command == "train" and record.holds(SOURCE_FILE):
         derived["dataset"] = record.json(SOURCE_FILE)["name"]
-    if record.command in OF_QUERIES and not config.get("release"):
+    if record.command in COMMANDS_WITH_QUERIES and not config.get("release"):
         inputs = config.get("inputs")
         derived["inputs"] = None if inputs is None else str(Path(str(inputs)))
-    return derived | _ledger_entry(record) | _check_history(record)
+    return derived | _ledger_entry(record) | _update_times_entry(record)
 
 
 def _ledger_entry(record: Record) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def _ledger_entry(record: Record) -> dict[str, Any]:
         the entry, because the command pays nothing, or because the ledger may come from
         AGT_LEDGER, which only env.json records.
     """
-    if record.command not in PAID_BY_LEDGERS or record.config.get("release"):
+    if record.command not in COMMANDS_PAID_BY_LEDGERS or record.config.get("release"):
         return {}
     if record.metrics.get("simulated"):
         return {"ledger": None}
@@ -110,30 +108,34 @@ def _ledger_entry(record: Record) -> dict[str, Any]:
     return {"ledger": None if named == NO_LEDGER else str(named)}
 
 
-def _check_history(record: Record) -> dict[str, Any]:
-    """Compare the times of updates and resumptions in env.json with status.json.
+def _update_times_entry(record: Record) -> dict[str, Any]:
+    """Return the entry "updated" that env.json should have: the time of each update of the run.
 
-    status.json has the time of the last update only, so the earlier ones are taken from env.json,
-    one for each earlier state but the first.
+    Every update by an erasure replaces one state of the run, whose digest env.json lists in the
+    entry "succeeds". status.json has the time of the last update only, so the earlier times are
+    taken from env.json itself: what is checked is their number, and the last time.
 
     Returns:
-        {"updated": the times that env.json should have}; empty: the run was not updated.
-
-    Raises:
-        Broken: the run was resumed, but not at the times that status.json has.
+        {"updated": the times}; empty: the run was not updated.
     """
-    environment = record.environment
-    status = record.status
-    updated = environment.get("updated")
-    if isinstance(updated, list) and "updated" in status:
-        succeeded = len(environment.get("succeeds") or ())
-        earlier_updates = updated[: max(0, succeeded - 1)]
-        return {"updated": [*earlier_updates, status["updated"]]}
-    resumed = environment.get("resumed")
-    if isinstance(resumed, list):
-        times = [entry.get("time") if isinstance(entry, Mapping) else None for entry in resumed]
-        check_match("env.json", times, "status.json", status.get("resumed"), "resumed")
-    return {}
+    recorded_times = record.environment.get("updated")
+    if not isinstance(recorded_times, list) or "updated" not in record.status:
+        return {}
+    earlier_states = record.environment.get("succeeds") or ()
+    earlier_updates = recorded_times[: max(0, len(earlier_states) - 1)]
+    return {"updated": [*earlier_updates, record.status["updated"]]}
+
+
+def _check_resumption_times(record: Record) -> None:
+    """Raise Broken if env.json and status.json differ in the times at which the run was resumed.
+
+    env.json has a mapping with the entry "time" for each resumption, and status.json the times
+    alone. Nothing is checked if the run was not resumed according to env.json.
+    """
+    resumptions = record.environment.get("resumed")
+    if isinstance(resumptions, list):
+        times = [entry.get("time") if isinstance(entry, Mapping) else None for entry in resumptions]
+        check_match("env.json", times, "status.json", record.status.get("resumed"), "resumed")
 
 
 def compare_spent(record: Record, derived: Mapping[str, object], source: str) -> None:
@@ -165,7 +167,7 @@ def compare_spent(record: Record, derived: Mapping[str, object], source: str) ->
             "words", "the note in spent.json was not compared, because another version wrote it"
         )
         return
-    known = OF_EVERY_RELEASE | WRITTEN_WITH_IT | set(subject)
+    known = ENTRIES_OF_EVERY_RELEASE | ENTRIES_OF_THE_FILE | set(subject)
     unknown = sorted(set(spent) - known)
     if unknown:
         entry = unknown[0]
