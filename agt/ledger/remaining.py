@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from agt.mechanisms.budget import Allowance, Cost, Lot
-from agt.mechanisms.composition import largest_holding, smallest_holding
+from agt.mechanisms.composition import largest_holding, smallest_holding, total
 from agt.mechanisms.guarantees import GaussianDP, Guarantee, PureDP, read_guarantee
 from agt.numeric import mills_delta
 from agt.release_settings import MAX_BUDGET, MAX_TOTAL_EPS, MIN_BUDGET
@@ -79,15 +79,23 @@ def closing_warning(allowance: Allowance, spent: Cost, lot: Lot) -> str:
     Args:
         allowance: the whole budget.
         spent: the cost of all releases so far.
-        lot: the releases that are about to be paid for.
+        lot: the releases that are about to be paid for, which the budget admits.
 
     Returns:
-        Empty: at least half of the other kind's eps stays, or nothing at all fits afterwards, which
-        is what a lot for the rest of the budget asks for.
+        Empty: at least half of the other kind's eps stays; or nothing at all fits afterwards, and
+        the lot's own total is at least half of the eps that was left for its kind.
     """
     before = RemainingBudget.after(allowance, spent)
     after = RemainingBudget.after(allowance, spent.plus(lot.cost))
-    if isinstance(lot.guarantee, GaussianDP):
+    is_gaussian = isinstance(lot.guarantee, GaussianDP)
+    if not after.labels_eps and not after.gaussian_eps:
+        # A first lot may be admitted by its own total, although the sums then exceed the budget
+        # (Lemma 7 of docs/proofs/budget.md).
+        eps_before = before.gaussian_eps if is_gaussian else before.labels_eps
+        if total(lot.guarantee, lot.size, allowance.delta).eps >= eps_before / 2:
+            return ""
+        return "this release uses up the whole budget of the ledger: no release fits afterwards"
+    if is_gaussian:
         is_closing = after.gaussian_eps and after.labels_eps < before.labels_eps / 2
     else:
         is_closing = after.labels_eps and after.gaussian_eps < before.gaussian_eps / 2

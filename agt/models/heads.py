@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeGuard, get_args
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
 
 from agt.bounds.losses import LOSSES
 from agt.bounds.network import output_problem
@@ -356,8 +357,7 @@ class CustomNetwork:
         rules_for(network)  # raises ConfigError for layers that do not fit each other
         _require_rebuildable(network)
         if network is not module and shape is not None:
-            with torch.no_grad():
-                check_same_outputs(module, network, shape, self.origin)
+            check_same_outputs(module, network, shape, self.origin)
         return network
 
     def takes(self, training: TrainingConfig, shape: tuple[int, ...]) -> bool:
@@ -625,10 +625,14 @@ def _require_plain_parameters(network: nn.Module) -> None:
     """
     if any(map(nn.parameter.is_lazy, network.parameters())):
         return
+    if _has_hooks_for_all_modules():
+        raise ConfigError(
+            "model: hooks are registered for all modules of PyTorch, and agt cannot compute bounds "
+            "through these: remove the hooks"
+        )
     for name, layer in network.named_modules(remove_duplicate=False):
-        attributes = vars(layer)
-        has_hooks = any(value for key, value in attributes.items() if key.endswith("hooks"))
-        if "forward" in attributes or has_hooks:
+        has_hooks = any(value for key, value in vars(layer).items() if key.endswith("hooks"))
+        if has_hooks or _replaced_methods(layer):
             part = f"layer {name}" if name else "the network itself"
             raise ConfigError(
                 f"model: {part} has hooks or its own forward(), and agt cannot compute bounds "
@@ -645,16 +649,41 @@ def _require_plain_parameters(network: nn.Module) -> None:
                 f"model: the parameter {name} has hooks, and agt cannot compute bounds through "
                 "these: remove the hooks"
             )
+        if type(parameter) is not nn.Parameter:
+            raise ConfigError(
+                f"model: the parameter {name} has the type {type(parameter).__name__}, which may "
+                "compute in another way than nn.Parameter: use nn.Parameter"
+            )
         if not parameter.is_floating_point():
             raise ConfigError(f"model: the parameter {name} must consist of real numbers")
-    # Two parameters share memory if they begin at the same address. On PyTorch's meta device, on
-    # which agt verify builds models, parameters have no memory, and all addresses are 0.
-    addresses = [tensor.data_ptr() for tensor in network.parameters() if not tensor.is_meta]
+    # Parameters may share a part of their memory only, so that their storages are compared. On
+    # PyTorch's meta device, on which agt verify builds models, parameters have no memory, and all
+    # addresses are 0.
+    addresses = [
+        tensor.untyped_storage().data_ptr() for tensor in network.parameters() if not tensor.is_meta
+    ]
     if len(set(addresses)) < len(addresses):
         raise ConfigError(
             "model: two parameters share memory, but training would change them separately. "
             "Give each parameter its own memory"
         )
+
+
+def _has_hooks_for_all_modules() -> bool:
+    """Return whether PyTorch calls hooks at each call of any module."""
+    names = (name for name in vars(torch_module) if name.startswith("_global_"))
+    return any(getattr(torch_module, name) for name in names if name.endswith("_hooks"))
+
+
+def _replaced_methods(layer: nn.Module) -> list[str]:
+    """Return the names of methods that a layer has in place of those of its class.
+
+    PyTorch looks up ``forward``, ``_call_impl`` and ``_conv_forward`` in this way, for example.
+    """
+    replaced = [name for name in vars(layer) if callable(getattr(type(layer), name, None))]
+    if vars(layer).get("_compiled_call_impl") is not None:  # the class has None there
+        replaced.append("_compiled_call_impl")
+    return replaced
 
 
 def _require_rebuildable(network: nn.Sequential) -> None:

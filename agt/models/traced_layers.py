@@ -11,8 +11,9 @@ Formal guarantees:
   method computes the composition of these layers, whatever the numbers of its input are: a
   condition on numbers or shapes stops the recording, and is refused.
 - It is recorded in training and in evaluation mode, which must give the same layers.
-- ``check_same_outputs`` compares the bits of both on fixed records. This also finds code that
-  treats the symbol otherwise than records (such as by ``isinstance``).
+- ``check_same_outputs`` compares the bits of both on fixed records, and of the gradients. This also
+  finds code that treats the symbol otherwise than these records (such as by ``isinstance``), and
+  functions whose gradients are replaced.
 
 | case | result |
 |---|---|
@@ -64,6 +65,7 @@ _PYTORCH_FUNCTIONS = {
 """The functions of PyTorch that are recognised; a function of that name elsewhere is none."""
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
 _COMPARED_RECORDS = 8
+_LARGE = 10**4  # the factor by which parameters grow while it is seen whether they are changed
 _SHOWN_LENGTH = 80  # characters of a line of code, at most, that a message repeats
 
 
@@ -81,13 +83,11 @@ def layers_applied(network: nn.Module, origin: str) -> Layers:
     Raises:
         ConfigError: ``forward`` cannot be recorded, or does something else than apply layers.
     """
-    parameters = [*network.parameters()]
-    # Parameters of lazy layers have no values yet.
-    values = [None if nn.parameter.is_lazy(each) else each.clone() for each in parameters]
     network.eval()
     in_evaluation = _recorded_layers(network, origin)
     network.train()
     in_training = _recorded_layers(network, origin)
+    _require_constant_parameters(network, origin)
     has_rules = all(type(layer) in RULES for layer in in_training.values())
     # The names and settings; layers of other objects have other names.
     if has_rules and repr(in_training) != repr(in_evaluation):
@@ -96,10 +96,39 @@ def layers_applied(network: nn.Module, origin: str) -> Layers:
             "its forward() applies other layers while self.training is True than otherwise: remove "
             "what depends on self.training",
         )
-    for parameter, value in zip(parameters, values, strict=True):
-        if value is not None and not torch.equal(parameter, value):
-            raise _refusal(origin, "its forward() changes parameters: remove the code that does so")
     return in_training
+
+
+def _require_constant_parameters(network: nn.Module, origin: str) -> None:
+    """Raise ConfigError if ``forward`` changes parameters, also if only large ones are changed.
+
+    Args:
+        network: the network, in training mode. Its parameters have their values again afterwards.
+        origin: the place that the network comes from, for messages.
+    """
+    # Parameters of lazy layers have no values yet.
+    parameters = [each for each in network.parameters() if not nn.parameter.is_lazy(each)]
+    initial = [parameter.detach().clone() for parameter in parameters]
+    try:
+        # With large values a limit binds, such as that of clamp_(-1, 1).
+        for factor in (1, _LARGE):
+            values = [value * factor + (factor - 1) for value in initial]
+            _set_values(parameters, values)
+            _recorded_layers(network, origin)
+            for parameter, value in zip(parameters, values, strict=True):
+                if not torch.equal(parameter, value):
+                    raise _refusal(
+                        origin, "its forward() changes parameters: remove the code that does so"
+                    )
+    finally:
+        _set_values(parameters, initial)
+
+
+def _set_values(parameters: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Give each parameter the value at the same index."""
+    with torch.no_grad():
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.copy_(value)
 
 
 def is_layer(module: nn.Module) -> bool:
@@ -118,8 +147,8 @@ def check_same_outputs(
 ) -> None:
     """Raise ConfigError unless a network and its layers give the same bits on fixed records.
 
-    They are compared in training and in evaluation mode. The network must not change its parameters
-    either.
+    Outputs and gradients of the parameters are compared, in training and in evaluation mode. The
+    network must not change its parameters either.
 
     Args:
         network: the network.
@@ -134,11 +163,11 @@ def check_same_outputs(
     records[0] = 0
     records[1:3] *= 100
     records = records.to(parameter)
-    expected = layers(records)
+    expected = _outputs_and_gradients(layers, records, layers)
     for is_training in (False, True):
         network.train(is_training)
         try:
-            outputs = network(records.clone())
+            computed = _outputs_and_gradients(network, records, layers)
         except Exception as error:  # whatever the user's code raises is about that code
             raise _refusal(
                 origin,
@@ -146,13 +175,37 @@ def check_same_outputs(
                 f"({type(error).__name__}: {error})",
             ) from error
         # The layers are applied again, in case the network changes its parameters.
-        for computed in (outputs, layers(records)):
-            if not isinstance(computed, torch.Tensor) or not torch.equal(computed, expected):
+        for values in (computed, _outputs_and_gradients(layers, records, layers)):
+            if not all(map(torch.equal, values, expected)):
                 raise _refusal(
                     origin,
                     "on the same records, forward() does not return the same numbers as the layers "
-                    "that it seems to apply: give an nn.Sequential of the layers that you mean",
+                    "that it seems to apply, or has other gradients: give an nn.Sequential of the "
+                    "layers that you mean",
                 )
+
+
+def _outputs_and_gradients(
+    network: nn.Module, records: torch.Tensor, layers: nn.Sequential
+) -> list[torch.Tensor]:
+    """Return the outputs of a network, and the gradient of their sum with respect to parameters.
+
+    Args:
+        network: the network, which may be ``layers`` itself.
+        records: [n, ...] the records.
+        layers: the layers whose parameters these are, which ``network`` applies.
+
+    Raises:
+        TypeError: the network does not return a tensor.
+        RuntimeError: the output does not depend on a parameter.
+    """
+    parameters = [*layers.parameters()]
+    with torch.enable_grad():
+        outputs = network(records.clone())
+        if not isinstance(outputs, torch.Tensor):
+            raise TypeError(f"it returns {type(outputs).__name__}, not a tensor")
+        gradients = torch.autograd.grad(outputs.sum(), parameters) if parameters else ()
+    return [outputs.detach(), *gradients]
 
 
 def _refusal(origin: str, reason: str) -> ConfigError:

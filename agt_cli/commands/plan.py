@@ -89,6 +89,11 @@ def run(config: PlanConfig, record: RunRecord, console: Console) -> dict[str, An
             f"mechanisms={list(config.mechanisms or ())}: numbers are released by "
             f"{LaplaceMean.name} only: leave mechanisms=... out"
         )
+    if numbers is None and LaplaceMean.name in (config.mechanisms or ()):
+        raise ConfigError(
+            f"mechanisms={list(config.mechanisms or ())}: {LaplaceMean.name} releases numbers, but "
+            "this model answers with classes: name another mechanism, or leave mechanisms=... out"
+        )
     planned = _plan(config, opened, labels, console)
     offers = offer_table(planned)
     if numbers is not None:

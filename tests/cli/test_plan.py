@@ -12,6 +12,7 @@ import pytest
 from commands import figures_drawn
 from PIL import Image
 
+from agt.errors import ConfigError
 from agt.mechanisms.mechanism import MECHANISMS
 from agt.mechanisms.published import MORE_NOISE, PUBLISHED
 from agt_cli.cli import main
@@ -191,6 +192,12 @@ def test_it_says_which_condition_would_stop_a_release(plan: Callable[..., Said])
     assert "agt predict refuses" in said.out
     whole = plan("box", *ONE, "-q")
     assert "agt predict refuses" not in whole.out
+
+
+def test_a_mechanism_for_numbers_is_refused_for_classes(plan: Callable[..., Said]) -> None:
+    said = plan("ensemble", "mechanisms=[randomized_response,laplace_mean]")
+    assert said.code == ConfigError.exit_code
+    assert "answers with classes" in said.err
 
 
 def test_json_is_one_object(plan: Callable[..., Said]) -> None:

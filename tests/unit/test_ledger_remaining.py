@@ -71,3 +71,13 @@ def test_other_lots_are_not_warned_of(spent: Cost, lot: Lot) -> None:
 
 def test_a_budget_without_a_delta_has_no_room_for_gaussian_noise() -> None:
     assert RemainingBudget.after(Allowance(eps=1.0), Cost()).gaussian_eps == 0
+
+
+def test_a_small_first_release_that_uses_up_the_whole_budget_is_warned_of() -> None:
+    only_leaks = Allowance(eps=3.0, delta=1e-3, leaks=1.0)  # no sum admits Gaussian noise
+    small = Lot(GaussianDP(0.03))
+    assert only_leaks.admits(Cost(), small)
+    assert "no release fits afterwards" in closing_warning(only_leaks, Cost(), small)
+    whole = Lot(GaussianDP(0.8))  # its own total is eps = 2.4
+    assert only_leaks.admits(Cost(), whole)
+    assert closing_warning(only_leaks, Cost(), whole) == ""

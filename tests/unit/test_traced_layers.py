@@ -364,6 +364,84 @@ def test_hooks_and_a_replaced_forward_are_refused(change: Callable[[Any], object
         CustomNetwork.from_network(network)
 
 
+class ReversedGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+class Negating(nn.Parameter):
+    pass
+
+
+def clip_weights(self: Any, x: torch.Tensor) -> Any:
+    for parameter in self.parameters():
+        parameter.data.clamp_(-1, 1)
+    return self.out(self.act(self.first(x)))
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        (clip_weights, "changes parameters"),
+        (lambda self, x: self.out(self.act(ReversedGradient.apply(self.first(x)))), "gradients"),
+    ],
+)
+def test_weight_clipping_and_replaced_gradients_are_refused(
+    forward: Callable[..., Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        CustomNetwork.from_network(with_forward(forward)).build((6,), 2, TRAINING)
+
+
+def test_values_of_parameters_are_the_same_after_the_layers_were_found() -> None:
+    network = with_forward(lambda self, x: self.out(self.act(self.first(x))))
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    layers_applied(network, "it")
+    assert all(map(torch.equal, before, network.parameters()))
+
+
+def test_hooks_for_all_modules_are_refused() -> None:
+    network = nn.Sequential(nn.Linear(6, 2))
+    handle = nn.modules.module.register_module_forward_hook(lambda module, x, y: 3 * y)
+    try:
+        with pytest.raises(ConfigError, match="for all modules"):
+            CustomNetwork.from_network(network)
+    finally:
+        handle.remove()
+    CustomNetwork.from_network(network)
+
+
+@pytest.mark.parametrize("name", ["_call_impl", "_conv_forward", "_compiled_call_impl"])
+def test_a_replaced_method_of_a_layer_is_refused(name: str) -> None:
+    layer = nn.Conv2d(1, 2, 3)
+    setattr(layer, name, lambda *arguments: arguments[0])
+    with pytest.raises(ConfigError, match="layer 0 has hooks or its own forward"):
+        CustomNetwork.from_network(nn.Sequential(layer))
+
+
+def test_parameters_that_share_a_part_of_their_memory_are_refused() -> None:
+    network = with_forward(lambda self, x: self.out(self.middle(self.first(x))))
+    base = torch.randn(35)
+    assert isinstance(network.first, nn.Linear)
+    assert isinstance(network.middle, nn.Linear)
+    network.first.weight = nn.Parameter(base[:30].view(5, 6))
+    network.middle.weight = nn.Parameter(base[10:].view(5, 5))
+    with pytest.raises(ConfigError, match="share memory"):
+        CustomNetwork.from_network(network)
+
+
+def test_a_subclass_of_parameter_is_refused() -> None:
+    layer = nn.Linear(6, 2)
+    layer.weight = Negating(layer.weight.detach())
+    with pytest.raises(ConfigError, match="has the type Negating"):
+        CustomNetwork.from_network(nn.Sequential(layer))
+
+
 def test_layers_of_another_network_do_not_have_the_same_outputs() -> None:
     """The comparison alone, with layers that were not found by running ``forward``."""
     network = with_forward(lambda self, x: self.out(F.gelu(self.first(x))))
