@@ -390,12 +390,22 @@ def clip_weights(self: Any, x: torch.Tensor) -> Any:
         (clip_weights, "changes parameters"),
         (lambda self, x: self.out(self.act(ReversedGradient.apply(self.first(x)))), "gradients"),
     ],
+    ids=["clipped weights", "replaced gradients"],
 )
 def test_weight_clipping_and_replaced_gradients_are_refused(
     forward: Callable[..., Any], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         CustomNetwork.from_network(with_forward(forward)).build((6,), 2, TRAINING)
+
+
+def test_layers_with_other_gradients_are_not_the_same() -> None:
+    """The comparison alone."""
+    network = with_forward(lambda self, x: self.out(ReversedGradient.apply(self.first(x))))
+    assert isinstance(network.first, nn.Linear)
+    assert isinstance(network.out, nn.Linear)
+    with pytest.raises(ConfigError, match="other gradients"):
+        check_same_outputs(network, nn.Sequential(network.first, network.out), (6,), "it")
 
 
 def test_values_of_parameters_are_the_same_after_the_layers_were_found() -> None:
