@@ -25,8 +25,8 @@ class RemainingBudget:
     """The largest total eps of further releases of each kind, rounded down; for display only.
 
     Attributes:
-        labels_eps: the largest eps of labels without Gaussian noise, all of them together; 0: none
-            fits.
+        labels_eps: the largest eps of labels without Gaussian noise, all of them together, up to
+            ``MAX_BUDGET``; 0: none fits.
         gaussian_eps: the largest eps of one release with Gaussian noise and the budget's delta; 0:
             none fits.
         delta: the delta of the budget.
@@ -44,7 +44,7 @@ class RemainingBudget:
             allowance: the whole budget.
             spent: the cost of all releases so far.
         """
-        eps = allowance.eps
+        eps = min(allowance.eps, MAX_BUDGET)  # no release may have more
         delta = allowance.delta
         if spent == Cost():
             return cls(labels_eps=eps, gaussian_eps=eps if delta else 0.0, delta=delta)

@@ -218,9 +218,11 @@ def test_a_release_of_weights_of_numbers_stands_for_the_erased_people(
     trained((*NUMBERS, "dataset.from_data=[]"), "run")
     release = ["mechanism=noisy_statistics", "total.eps=1", "total.delta=1e-5"]
     assert main(["predict", "run=run", *release, "hydra.run.dir=outputs/predict/r", "-q"]) == 0
+    rehearsal = ["dry_run=true", "hydra.run.dir=rehearsal"]
     capsys.readouterr()
-    assert main(["unlearn", "run=run", "ids=ids.txt", "hydra.run.dir=account"]) == 0
+    assert main(["unlearn", "run=run", "ids=ids.txt", *rehearsal]) == 0
     assert "agt verify FOLDER page=FILE" in capsys.readouterr().err, "before it is too late"
+    assert main(["unlearn", "run=run", "ids=ids.txt", "hydra.run.dir=account"]) == 0
     (earlier,) = account()["earlier"]
     assert isinstance(earlier, dict)
     assert (earlier["answers_standing"], earlier["answers_void"]) == (1, 0)

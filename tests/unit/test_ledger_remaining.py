@@ -81,3 +81,10 @@ def test_a_small_first_release_that_uses_up_the_whole_budget_is_warned_of() -> N
     whole = Lot(GaussianDP(0.8))  # its own total is eps = 2.4
     assert only_leaks.admits(Cost(), whole)
     assert closing_warning(only_leaks, Cost(), whole) == ""
+
+
+def test_a_budget_larger_than_that_of_one_release_is_taken() -> None:
+    large = Allowance(eps=500_000.0, delta=1e-5)
+    spent = Lot(PureDP(1.0)).cost
+    assert RemainingBudget.after(large, spent).labels_eps == 100
+    assert closing_warning(large, spent, Lot(PureDP(1.0))) == ""

@@ -6,6 +6,7 @@ import pytest
 from agt.mechanisms.planning import Plan, QueryEvidence
 from agt_cli.report.scoring import ClassScoring
 from agt_cli.report.start_md import _bar_label
+from agt_cli.start.ledger_proposal import LedgerProposal
 from agt_cli.start.plan import describe_ways
 
 SCORING = ClassScoring(("no", "maybe", "yes"))
@@ -57,7 +58,13 @@ def test_a_way_that_gives_no_answers_names_the_reason(found: int, reason: str) -
     evidence = QueryEvidence(LABELS, answers(found), np.zeros(100, dtype=int), classes=3)
     planned = Plan(evidence, (), 1e-5, (), weights=None, one_by_one={}, methods={})
     weights, single, _ = describe_ways(
-        planned, SCORING, 1.0, unmet=(), unit_name="people", measures_first=False
+        planned,
+        SCORING,
+        LedgerProposal(),
+        1.0,
+        unmet=(),
+        unit_name="people",
+        measures_first=False,
     )
     assert "none, because no mechanism" in weights
     assert "none, because" in single
