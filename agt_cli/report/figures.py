@@ -878,13 +878,17 @@ def set_log_ticks(axis: Axis, values: pd.Series) -> None:
 
     Ticks are powers of ten where the values are more than a hundredfold apart. Otherwise they are
     multiples of these by 1, 2 and 5, or by more numbers, so that at least three are among the
-    values; where no such multiples are, the ticks are two to four equally spaced round numbers.
+    values (at least two, by 1 and 3 or 1, 2 and 5, if a value is below 0.01, because such labels
+    are wide); where no such multiples are, the ticks are two to four equally spaced round numbers.
     """
     positive = values[values > 0]
     low = float(positive.min())
     high = float(positive.max())
     if high / low > 100:
         choices = [_round_multiples(low, high, (1,))]
+        min_ticks = 2
+    elif low < 0.01:  # few ticks, because labels such as 0.0005 and 0.001 are wide
+        choices = [_round_multiples(low, high, m) for m in ((1, 3), (1, 2, 5))]
         min_ticks = 2
     else:
         choices = [_round_multiples(low, high, m) for m in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))]
