@@ -507,6 +507,8 @@ def _explain_missing_option(error: Any) -> str:
         )
     if message := _explain_path_for_name(group, option):
         return message
+    if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
+        return instead
     known = nearest(option, error.options or config_files.options_of_group(group))
     # The option may have been chosen by dataset=NAME, with a dataset file of the user's own.
     if group == "training":

@@ -62,6 +62,61 @@ OPTIONS_WITH_VALUE = (
 )
 """Hydra's options that take the word after them."""
 
+_LIST = (
+    "this setting was removed. agt runs limit=null --json prints all runs, which you can then "
+    "filter or sort yourself (with pandas, for example)"
+)
+
+_INFO = (
+    "this option was removed. To print the whole configuration of a command, including Hydra's "
+    "own settings, type agt COMMAND --cfg all"
+)
+
+_AUDITS = (
+    "agt audit summary was removed. To list all audits with their verdicts, type agt runs "
+    "command=audit"
+)
+
+_TUBE = (
+    "certificate=tube was removed, because a linear model certified at least as many answers at "
+    "the same accuracy. Give certificate=stability model=linear, or certificate=votes"
+)
+
+_NO_FOURIER = (
+    "the feature map 'fourier' was removed. Give certificate/features=landmarks instead, which "
+    "needs rows that are declared public"
+)
+
+_NO_CROSSES = (
+    "the feature map 'crosses' was removed. For a table, give dataset.crosses=1024 instead, which "
+    "adds features made from pairs of columns"
+)
+
+_NO_TRIALS = (
+    "tuning on private records was removed. Choose settings on rows that are declared public "
+    "(agt tune with tune.public=...), or train with training=recipe, which needs no tuning"
+)
+
+_SIGNED = (
+    "agt does not sign files itself. Sign manifest.json with `ssh-keygen -Y sign`, and check the "
+    "signature with `ssh-keygen -Y verify` (see docs/trust.md)"
+)
+
+_RELEASED = (
+    "this setting was removed. To answer queries with released weights, type agt predict "
+    "release=FOLDER (the folder release/ that an earlier agt predict wrote)"
+)
+
+_SHADOWS = (
+    "agt audit shadows was removed. Type agt audit membership, which trains the shadow models "
+    "itself; agt audit memorisation reuses these models"
+)
+
+_POISONS = (
+    "this setting was removed, because agt audit prediction no longer makes a poisoning "
+    "attack. Leave the setting out"
+)
+
 _TRAINER = "this setting was removed, because its two values meant the same. Leave it out"
 _CHOOSING = (
     "this setting was removed: the audit always chooses the attacked event on releases of their "
@@ -83,6 +138,24 @@ _SCRATCH = (
 )
 
 OLD_SPELLINGS = {
+    "runs where=": _LIST,
+    "runs sort=": _LIST,
+    "unlearn key=": _SIGNED,
+    "verify public=": _SIGNED,
+    "audit=summary": _AUDITS,
+    "certificate=tube": _TUBE,
+    "certificate.length": _TUBE,
+    "certificate.norms": _TUBE,
+    "certificate.spread": _TUBE,
+    "experiment=imdb_tube": _TUBE,
+    "experiment=imdb_tube_far": _TUBE,
+    "model=smooth": _TUBE,
+    "training=imdb_tube": _TUBE,
+    "training=imdb_tube_far": _TUBE,
+    "mechanism.weights": _RELEASED,
+    "mechanism.weights_digest": _RELEASED,
+    "audit=shadows": _SHADOWS,
+    "audit audit.poisons=": _POISONS,
     "audit audit.scratch=": _SCRATCH,
     "audit audit.trainer=": _TRAINER,
     "audit audit.choosing=": _CHOOSING,
@@ -91,6 +164,28 @@ OLD_SPELLINGS = {
     "audit=mechanism audit.neighbours": _PAIRS_OF_A_RUN,
     "audit=weights audit.neighbours": _PAIRS_OF_A_RUN,
     "audit audit.pairs=": _LEFT_OUT,
+    "audit audit.retrainings=": _POISONS,
+    "--info": _INFO,
+    "-i": _INFO,
+    "certificate/features=fourier": _NO_FOURIER,
+    "certificate.features.map=fourier": _NO_FOURIER,
+    "certificate/features=crosses": _NO_CROSSES,
+    "certificate.features.map=crosses": _NO_CROSSES,
+    "certificate.features.order": _NO_CROSSES,
+    "certificate.features.weight": _NO_CROSSES,
+    "tune.private": _NO_TRIALS,
+    "tune.trials": _NO_TRIALS,
+    "tune.trials.mean": _NO_TRIALS,
+    "tune.trials.eta": _NO_TRIALS,
+    "tune.seed": _NO_TRIALS,
+    "mechanism.shrink": (
+        "this setting, which made released weights smaller, was removed. Leave it out; agt "
+        "plan shows which mechanism is the most accurate"
+    ),
+    "ensemble.slices": (
+        "this setting was removed, because agt unlearn method=sisa now retrains each affected "
+        "member of the ensemble as a whole. Leave it out"
+    ),
     "hydra.sweeper.devices": (
         "this setting was removed. To choose the GPUs for the jobs of a sweep (one GPU for each "
         "job), set an environment variable, for example CUDA_VISIBLE_DEVICES=0,1 agt train -m ..."
@@ -100,8 +195,9 @@ OLD_SPELLINGS = {
         "what the job computes. Leave the setting out"
     ),
 }
-"""What earlier versions took -> what to type instead: KEY, or ``COMMAND KEY=``. ``GROUP=NAME KEY``
-is a key that one option of a group had, and others may still have.
+"""What earlier versions took -> what to type instead: an option, KEY, ``COMMAND KEY=``, KEY=VALUE,
+or GROUP=NAME, for which a command's word stands, too. ``GROUP=NAME KEY`` is a key that one option
+of a group had, and others may still have.
 """
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -132,9 +228,13 @@ _NEEDS_QUOTES = re.compile(r"[^\w\s/+.%*@?|:-]|[^\x00-\x7f]")
 
 
 def replacement_of(command: str, word: str) -> str | None:
-    """Return what to type instead of a word of earlier versions; None: it is no such word."""
-    key, equals, _ = word.lstrip("+").partition("=")
-    return OLD_SPELLINGS.get(f"{command} {key}{equals}") or OLD_SPELLINGS.get(key)
+    """Return what to type instead of a word that an earlier version took; None: no version did."""
+    setting = word.lstrip("+")
+    key, equals, _ = setting.partition("=")
+    for spelling in (f"{command} {key}{equals}", setting, key):
+        if spelling in OLD_SPELLINGS:
+            return OLD_SPELLINGS[spelling]
+    return None
 
 
 @dataclass(frozen=True)
@@ -470,7 +570,8 @@ def _check_positional(positional: PositionalArgument, typed: str, command_line: 
     hint = nearest(typed, positional.allowed)
     if "inspect" in positional.allowed and os.path.exists(typed):
         hint = f"; to describe this table, type {command_line} inspect {typed}"
-    raise ConfigError(f"unknown word '{typed}' after `{command_line}`{hint}")
+    unknown = f"unknown word '{typed}' after `{command_line}`{hint}"
+    raise ConfigError(OLD_SPELLINGS.get(f"{positional.key}={typed}", unknown))
 
 
 def _check_no_path_setting(

@@ -31,14 +31,16 @@ Rows = list[dict[str, Any]]
 
 
 class GroupCounts(NamedTuple):
-    """How many records of a row are what.
+    """The numbers of records from which the shares in a row of quality.csv are computed.
 
     Attributes:
-        records: all of them.
-        right: those with the right answer; 0 without labels.
-        named: of a class, the answers in its subgroup that name it; 0 for all classes.
-        certified: for each k, those whose label is certified up to k.
-        certified_and_right: for each k, those that are also right; 0 without labels.
+        records: the number of records that the row is about.
+        right: the number of records with the right answer; 0 without labels.
+        named: in a row of one class, the number of answers in its subgroup that are this class; 0
+            in a row of all classes.
+        certified: the number of records whose label is certified up to k, for each k.
+        certified_and_right: the number of records whose label is certified up to k and right, for
+            each k; 0 without labels.
     """
 
     records: int
@@ -74,12 +76,12 @@ class GroupCounts(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A row of quality.csv.
+    """A row of quality.csv with its place in the file.
 
     Attributes:
-        line: its number in the file, where the first row of numbers has number 1.
-        cells: the row.
-        counts: the counts whose shares it has.
+        line: the number of the row, from 1; the header is not counted.
+        cells: the values of the row by column.
+        counts: the counts from which the shares in the row are computed.
     """
 
     line: int
@@ -188,18 +190,33 @@ def _check_sum(total: GroupRow, parts: Sequence[GroupRow], of_what: str) -> None
         parts: the rows whose records are together those of the row.
         of_what: what the parts are, for the message.
     """
+    sums = GroupCounts(
+        records=sum(part.counts.records for part in parts),
+        right=sum(part.counts.right for part in parts),
+        named=sum(part.counts.named for part in parts),
+        certified=_sum_for_each_k([part.counts.certified for part in parts]),
+        certified_and_right=_sum_for_each_k([part.counts.certified_and_right for part in parts]),
+    )
     for name in ("records", "right", "certified", "certified_and_right"):
         recorded = getattr(total.counts, name)
-        counts = [getattr(part.counts, name) for part in parts]
-        summed = tuple(map(sum, zip(*counts, strict=True))) if name.startswith("c") else sum(counts)
+        summed = getattr(sums, name)
         total.require(
             recorded == summed, f"{name} is {recorded}, but the rows of {of_what} sum to {summed}"
         )
-    named = sum(part.counts.named for part in parts)
+    # An answer may name a class that no record of these rows has, and is then in no precision.
     total.require(
-        named <= total.counts.records,
-        f"the precisions of {of_what} count {named} answers of {total.counts.records} records",
+        sums.named <= total.counts.records,
+        f"the precisions of {of_what} count {sums.named} answers of {total.counts.records} records",
     )
+
+
+def _sum_for_each_k(counts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the sums of several rows' counts, one sum for each k.
+
+    Args:
+        counts: the counts of each row, at least one, at the same values of k.
+    """
+    return tuple(sum(of_rows) for of_rows in zip(*counts, strict=True))
 
 
 def _check_cells(row: GroupRow, ks: Sequence[int], end: int | None, majority: int | None) -> None:

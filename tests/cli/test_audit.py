@@ -161,6 +161,22 @@ def test_an_audit_of_an_earlier_form_does_not_verify_and_names_the_version_that_
 
 REMOVED = {
     (
+        "summary",
+        "run=latest",
+    ): "To list all audits with their verdicts, type agt runs command=audit",
+    ("summary", "run=latest", "audit.audits=[one]"): "type agt runs command=audit",
+    (
+        "shadows",
+        "run=latest",
+        "audit.part=0",
+        "audit.parts=2",
+    ): "agt audit membership, which trains the shadow models",
+    (
+        "prediction",
+        "run=latest",
+        "audit.poisons=0",
+    ): "agt audit prediction no longer makes a poisoning attack",
+    (
         "mechanism",
         *("mechanism=randomized_response", "mechanism.eps=1"),
         "audit.segments=3",
@@ -176,6 +192,11 @@ REMOVED = {
         "audit.neighbours=2",
     ): "agt audit replay run=latest",
     ("prediction", "run=latest", "audit.scratch=/tmp"): "give output_dir=FOLDER, a folder on a",
+    (
+        "prediction",
+        "run=latest",
+        "audit.retrainings=9",
+    ): "agt audit prediction no longer makes a poisoning attack",
 }
 
 
@@ -186,6 +207,17 @@ def test_what_was_removed_says_what_to_type_instead(
     said = audited("audit", *line).ended(2)
     assert words in said.err
     assert not Path("outputs/audit").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("summary", "type agt runs command=audit"), ("shadows", "agt audit membership, which")],
+)
+def test_a_configuration_that_names_a_removed_kind_says_so_too(
+    audited: Agt, kind: str, words: str
+) -> None:
+    Path("conf/audit/mine.yaml").write_text(f"defaults: [{kind}, _self_]\n")
+    assert words in audited("audit", "mine", "run=latest").ended(2).err
 
 
 def test_what_a_killed_audit_left_is_removed_and_a_living_ones_stays(audited: Agt) -> None:

@@ -121,6 +121,11 @@ def test_other_public_rows_void_the_declaration_and_a_word_on_the_line_renews_it
         (("tune.public=test", "tune.name=a/b"), "tune.name"),
         (("tune.public=test", "certificate=box"), "certificate"),
         (("tune.public=t.csv", "dataset.label=z"), "z"),
+        (
+            ("tune.private=true", "total.eps=1"),
+            "tune.private=true: tuning on private records was removed",
+        ),
+        (("tune.trials.mean=2",), "tune.trials.mean=2: tuning on private records was removed"),
     ],
 )
 def test_what_is_refused_names_its_key(agt: Agt, more: tuple[str, ...], text: str) -> None:

@@ -291,6 +291,11 @@ audit selftest +audit.trials=3 | 2 | audit.trials: unknown key
 audit selftest audit._target_=no.such | 2 | audit._target_: cannot import 'no.such'
 audit selftest audit._target_=agt.settings.KGridConfig +audit.max=3 | 2 | is not a kind of audit
 audit selftest run=@nowhere | 2 | nowhere: this folder does not exist
+audit summary run=@nowhere | 2 | agt audit summary was removed | type agt runs command=audit
+train certificate=tube | 2 | certificate=tube was removed | certificate=stability model=linear
+train model=smooth | 2 | certificate=tube was removed | certificate=stability model=linear
+train training=imdb_tube | 2 | certificate=tube was removed
+train experiment=imdb_tube | 2 | certificate=tube was removed
 train dataset=blob | 2 | unknown dataset 'blob' | did you mean 'blobs' | digits
 train model=mpl | 2 | unknown model 'mpl' | did you mean 'mlp'
 train relation=add | 2 | unknown relation 'add'
@@ -462,6 +467,19 @@ trian | 2 | unknown command 'trian' | did you mean 'train'
 certfy run=x | 2 | did you mean 'certify'
 runs compare=[box,nothing] | 2 | compare: 'box' matches no run here
 runs -m limit=1,2 | 2 | -m: agt runs does not support sweeps
+train certificate.length=4 | 2 | certificate.length=4: certificate=tube was removed
+{HEAD}certificate.features.map=fourier | 2 | certificate.features.map=fourier: | features=landmarks
+{HEAD}certificate/features=crosses | 2 | certificate/features=crosses: | dataset.crosses=1024
+{HEAD}certificate.features.weight=2 | 2 | certificate.features.weight=2: | dataset.crosses=1024
+{BLOBS}ensemble.members=2 ensemble.slices=2 | 2 | ensemble.slices=2: this setting was removed, because agt unlearn method=sisa now retrains each affected member
+{WEIGHTS}mechanism.shrink=true | 2 | mechanism.shrink=true: this setting, which made released weights smaller, was removed
+tune dataset=blobs tune.private=true total.eps=1 | 2 | tune.private=true: tuning on private records was removed | tune.public
+runs where=accuracy>0.5 | 2 | where=accuracy>0.5: | pandas | agt runs limit=null --json
+train --info config | 2 | --info: | agt COMMAND --cfg all
+runs sort=test_accuracy | 2 | sort=test_accuracy: | pandas | agt runs limit=null --json
+unlearn run=@box ids=@ok.csv key=owner.pem | 2 | key=owner.pem: | ssh-keygen -Y sign
+predict run=@box mechanism=release_weights mechanism.weights=@box | 2 | mechanism.weights= | agt predict release=FOLDER
+verify @box public=owner.pub | 2 | public=owner.pub: | ssh-keygen -Y sign
 dataset=digits train | 2 | the name of the command must come first: type agt train dataset=digits
 -m train training.seed=1,2 | 2 | the name of the command must come first: type agt train -m training.seed=1,2
 train blobs | 2 | 'blobs' is not a setting | did you mean 'dataset=blobs'
