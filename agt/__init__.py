@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from agt.progress import progress_bar
     from agt.unlearning.promise import Removal
 
-__version__ = "0.21.0"
+__version__ = "0.22.0"
 
 __all__ = [
     "AgtError",
