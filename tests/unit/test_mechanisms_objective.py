@@ -224,8 +224,9 @@ def test_beside_votes_the_head_on_their_records_is_released() -> None:
         judged_weights(model, mechanism, randomness=SeededRandomness(0)) for model in (votes, erm)
     )
     assert one.claim == other.claim
-    assert "c" in [known.condition for known in one.claim.declared or ()], (
-        "votes need no size, and the head does"
+    (constants,) = (condition for condition in one.conditions if condition.letter == "c")
+    assert "objective_stated" in [fact.code for fact in constants.evidence.facts], (
+        "what the head's own objective needs is in the claim, and not only what the votes need"
     )
     weights = [reserve_and_draw(release).weight for release in (one, other)]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)
