@@ -374,14 +374,19 @@ def test_a_description_of_another_version_is_refused(tmp_path: Path) -> None:
             agt.load(tmp_path / f"changed-{'-'.join(change)}")
 
 
-def test_members_of_units_that_nothing_names_are_not_loaded(tmp_path: Path) -> None:
-    """As earlier versions saved them."""
+@pytest.mark.parametrize("units", [None, "yes"])
+def test_members_of_units_that_nothing_names_are_not_loaded(
+    tmp_path: Path, units: str | None
+) -> None:
+    """Earlier versions did not say whether units were named, and only true says so."""
     names = np.arange(60).astype(str)
     model = fit(members=2, unit_rows=2, ids=names, units=np.arange(60) // 2)
     model.save(tmp_path / "model")
     assert agt.load(tmp_path / "model").predict(QUERIES).tolist() == model.predict(QUERIES).tolist()
     node = json.loads((tmp_path / "model" / "model.json").read_text())
     del node["units"]
+    if units is not None:
+        node["units"] = units
     (tmp_path / "model" / "model.json").write_text(json.dumps(node))
     reseal(tmp_path / "model")
     with pytest.raises(agt.ConfigError, match=r"unit_rows=2"):
