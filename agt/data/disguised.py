@@ -107,7 +107,7 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
         text: the beginning of its text.
         first: the first line.
     """
-    separator = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE)
+    separator = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE | re.ASCII)
     if separator:
         raise CsvFormatError(
             Message(

@@ -33,7 +33,7 @@ MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _MONTH_PREFIXES = tuple(month[:3] for month in MONTHS)
-_MONTH_NAMES = {"b": "|".join(_MONTH_PREFIXES), "B": "|".join(MONTHS)}
+_MONTH_NAMES = {"b": _MONTH_PREFIXES, "B": MONTHS}
 _ZONE = r"Z|[+-]\d{2}(?::?\d{2})?"
 _TIME_OF_DAY = "HMSf"
 _BLANKS = "[\\s\u00a0\u202f\u2009]"
@@ -64,6 +64,14 @@ class CellFormat(Protocol):
     @property
     def expected(self) -> Message:
         """A sentence for messages that says what a cell must be."""
+
+
+def in_any_case(word: str) -> str:
+    """Return a regular expression for a word of ASCII letters in capital or small letters.
+
+    Nothing else matches it. Where a pattern ignores case, the long s (U+017F) would be an s.
+    """
+    return "".join(f"[{letter.upper()}{letter.lower()}]" for letter in word)
 
 
 def reads(form: CellFormat, words: pa.Array) -> bool:
@@ -297,7 +305,7 @@ class DateFormat:
                 digits = digits[-1]
             matched = _ZONE if name == "z" else rf"\d{{{digits}}}"
             if name in _MONTH_NAMES:
-                matched = f"(?i:{_MONTH_NAMES[name]})"
+                matched = "|".join(map(in_any_case, _MONTH_NAMES[name]))
             pattern += f"(?P<{name}>{matched})"
         return f"{pattern}{re.escape(self.text[end:])}$"
 

@@ -80,6 +80,12 @@ def test_a_cell_without_a_month_in_the_declared_form_is_refused(cell: str) -> No
     assert not is_read(DateFormat("%d %b %Y"), cell)
 
 
+@pytest.mark.parametrize(("form", "cell"), [("%d %b %Y", "3 ſep 2020"), ("%B %Y", "Auguſt 2020")])
+def test_a_long_s_is_no_letter_of_a_month(form: str, cell: str) -> None:
+    assert not is_read(DateFormat(form), cell)
+    assert is_read(DateFormat(form), cell.replace("ſ", "S"))
+
+
 def test_a_time_without_its_declared_zone_is_refused() -> None:
     assert not is_read(DateFormat("%Y-%m-%d %H:%M%z"), "2024-12-31 06:00")
 
