@@ -11,9 +11,10 @@ from agt.data.arrays import block_slices
 from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
+from agt.data.file_rows import FileFeatures, FileRows, RowContent
 from agt.data.file_settings import EmbeddingsSettings, FileConstants
 from agt.data.files import same_shape
-from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.labelled import LabelledFile
 from agt.data.prepared import require_finished, separate_preparation_fact
 from agt.data.records import Records
 from agt.errors import DataError

@@ -18,9 +18,10 @@ from agt.data.dataset import Dataset
 from agt.data.files import open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.image_settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
-from agt.data.labelled import class_indices, queries, query_labels, read_labels
+from agt.data.labels import class_indices, query_labels, read_labels
 from agt.data.meanings import split_fact
 from agt.data.medmnist_files import INSTALL, info_of, md5_of, official_file
+from agt.data.queries import queries
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget
 from agt.errors import ConfigError, DataError, DataMissing

@@ -14,7 +14,7 @@ import pandas as pd
 
 from agt.data.dataset import Dataset
 from agt.data.ids import default_ids, resemble_row_numbers
-from agt.data.labelled import MAX_FOUND, class_indices
+from agt.data.labels import MAX_FOUND, class_indices
 from agt.data.meanings import label_free_facts, label_range_fact
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers

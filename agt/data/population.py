@@ -5,7 +5,7 @@ not trained.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FEW_VALUES = 20
 """Of fewer values of a column, only those far outside count, because so few show little."""
@@ -76,3 +76,33 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
                 "another population than the training records"
             )
     return mismatches
+
+
+def sum_over_blocks(parts: Iterable[Outside]) -> tuple[Outside, ...]:
+    """Return the values outside of the declarations for a whole file, from those of its blocks.
+
+    The counts of a column are added. The values that are named are those of the block that has
+    most of them.
+
+    Args:
+        parts: one for each column and block.
+
+    Returns:
+        One for each column, without columns all of whose values fit.
+    """
+    blocks_of_column: dict[str, list[Outside]] = {}
+    for part in parts:
+        blocks_of_column.setdefault(part.column, []).append(part)
+    sums = []
+    for blocks in blocks_of_column.values():
+        count = sum(block.count for block in blocks)
+        total = sum(block.total for block in blocks)
+        far = sum(block.far for block in blocks)
+        if total and not count:
+            continue
+        largest = max(blocks, key=lambda block: block.count)
+        seen = largest.seen
+        if sum(block.count > 0 for block in blocks) > 1:
+            seen += ", among others"
+        sums.append(replace(largest, count=count, total=total, far=far, seen=seen))
+    return tuple(sums)

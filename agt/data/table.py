@@ -16,10 +16,11 @@ from agt.data.cell_values import NULLS, missing_word
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.encoding import Encoding
+from agt.data.file_rows import FileFeatures, FileRole, FileRows, RowContent
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
-from agt.data.labelled import FileFeatures, FileRole, FileRows, LabelledFile, RowContent
+from agt.data.labelled import LabelledFile
 from agt.data.population import MAX_RATE_OUTSIDE, Outside, population_mismatches
 from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.data.written_ranges import check_unquoted_points
@@ -510,13 +511,12 @@ class Table(TableSettings, Columns, LabelledFile):
             DataError: the file cannot be used.
         """
         rows = self._files()[0]
-        units = rows.ids if rows.units is None else rows.units
         numbers, words = rows.content
         return TrainingContent(
-            numbers=numbers[rows.train],
-            words=words[rows.train],
-            labels=rows.labels[rows.train],
-            units=units[rows.train],
+            numbers=numbers[rows.is_training],
+            words=words[rows.is_training],
+            labels=rows.labels[rows.is_training],
+            units=rows.unit_names[rows.is_training],
         )
 
     def formula(self) -> dict[str, Any]:
@@ -567,7 +567,7 @@ class Table(TableSettings, Columns, LabelledFile):
         training_numbers = files[0].content[0]
         for index, (name, limits) in enumerate(self.numeric.items()):
             if limits is None:
-                limits = _find_range(training_numbers[files[0].train, index], name)
+                limits = _find_range(training_numbers[files[0].is_training, index], name)
                 found_ranges[name] = limits
             ranges[name] = limits
         encoding = self._encoding(ranges)

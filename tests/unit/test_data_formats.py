@@ -219,7 +219,7 @@ def test_a_query_in_another_format_is_refused(tmp_path: Path) -> None:
 def test_queries_cut_otherwise_than_the_training_file_are_told_its_form(
     content: bytes, remedy: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agt.data.labelled.is_large", lambda path: large)
+    monkeypatch.setattr("agt.data.queries.is_large", lambda path: large)
     source = table(people(tmp_path / "t.csv"))
     (tmp_path / "q.csv").write_bytes(content)
     with pytest.raises(DataError) as error:
