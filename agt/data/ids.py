@@ -29,8 +29,6 @@ _LISTED_ROWS = 2**9
 
 _NUMBER_BYTES = 8  # of how many copies came before
 
-FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
-
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 _NUMBERED = re.compile(r"(|.*\D)(\d{1,18})((?:\.0*)?\D*)", re.DOTALL)
@@ -347,8 +345,6 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> FrequentName | None:
     Returns:
         None: no name occurs more than ``allowed`` times.
     """
-    if len(names) <= FEW_NAMES and max(Counter(names.tolist()).values(), default=0) <= allowed:
-        return None
     hashes = np.concatenate([np.empty(0, np.uint64), *map(rough_hash, pieces(names))])
     ordered = np.sort(hashes)
     # A hash that equals the one ``allowed`` places before it occurs more than ``allowed`` times.
