@@ -1,11 +1,17 @@
 """Whether queries fit the declared ranges and lists of the training data.
 
 Queries with many values outside of them may come from another population, for which the model was
-not trained.
+not trained. ``numbers_outside`` and ``words_outside`` count such values in one column of a file or
+of a block, ``sum_over_blocks`` adds up blocks, and ``population_mismatches`` judges the columns.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
+
+from agt.errors import few
 
 FEW_VALUES = 20
 """Of fewer values of a column, only those far outside count, because so few show little."""
@@ -42,6 +48,60 @@ class Outside:
     def rate(self) -> float:
         """The share of values outside; 1 if the column has no values."""
         return self.count / self.total if self.total else 1.0
+
+
+def numbers_outside(
+    column: str, numbers: np.ndarray, limits: Sequence[float], as_text: Callable[[float], str]
+) -> Outside:
+    """Count the numbers of a column that are outside of its range.
+
+    Args:
+        column: its name.
+        numbers: [n] float64, NaN where missing.
+        limits: the range, its ends first and last.
+        as_text: writes a number of this column for people.
+    """
+    low = limits[0]
+    high = limits[-1]
+    present = numbers[~np.isnan(numbers)]
+    outside = present[(present < low) | (present > high)]
+    with np.errstate(over="ignore"):
+        distance = np.maximum(low - outside, outside - high)
+    seen = "no value"
+    if len(present):
+        seen = f"{as_text(present.min())} to {as_text(present.max())}"
+    return Outside(
+        column,
+        count=len(outside),
+        total=len(present),
+        declared=f"[{as_text(low)}, {as_text(high)}]",
+        seen=seen,
+        far=int((distance > high - low).sum()),
+    )
+
+
+def words_outside(column: str, words: np.ndarray, listed: Sequence[str]) -> Outside:
+    """Count the words of a column that are not in its list.
+
+    Args:
+        column: its name.
+        words: [n] text, None where missing.
+        listed: the values of the list, as text.
+    """
+    rows_with = Counter(words.tolist())  # words as they occur first
+    missing = rows_with.pop(None, 0)
+    known = set(listed)
+    unlisted = {word: rows for word, rows in rows_with.items() if word not in known}
+    count = sum(unlisted.values())
+    return Outside(
+        column,
+        count=count,
+        total=len(words) - missing,
+        declared=f"the {len(listed)} listed",
+        seen=few(map(repr, unlisted)) if rows_with else "no value",
+        far=count,
+        is_list=True,
+    )
 
 
 def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]:

@@ -2,14 +2,13 @@
 of values. agt/data/encoding.py makes features of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from pydantic import Field
 
 from agt.data.cell_values import NULLS, missing_word
@@ -20,8 +19,15 @@ from agt.data.file_rows import FileFeatures, FileRole, FileRows, RowContent
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
+from agt.data.frames import columns_of_frame
 from agt.data.labelled import LabelledFile
-from agt.data.population import MAX_RATE_OUTSIDE, Outside, population_mismatches
+from agt.data.population import (
+    MAX_RATE_OUTSIDE,
+    Outside,
+    numbers_outside,
+    population_mismatches,
+    words_outside,
+)
 from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.data.written_ranges import check_unquoted_points
 from agt.errors import ConfigError, DataError, few
@@ -138,7 +144,7 @@ class Columns(ColumnsSettings):
             DataError: the frame lacks a column, or a value is of the wrong type, infinite, or
                 missing where ``missing`` is "error".
         """
-        return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
+        return self._encoding(self._ranges)(*self._content(columns_of_frame(frame)))
 
     def code_queries(self, frame: object) -> np.ndarray:
         """Return the features of queries, if the queries fit what is declared.
@@ -157,7 +163,7 @@ class Columns(ColumnsSettings):
             DataError: a column is missing from the frame, a value cannot be read, or the queries
                 look like another population than the declared one (``population_mismatches``).
         """
-        reader = _reader_of(frame)
+        reader = columns_of_frame(frame)
         content = self._content(reader)
         values_outside = self._values_outside(content, self._ranges, reader)
         if mismatches := population_mismatches(values_outside, len(content[0])):
@@ -176,7 +182,7 @@ class Columns(ColumnsSettings):
         Raises:
             DataError: every value of a categorical column would be read as other.
         """
-        reader = _reader_of(frame)
+        reader = columns_of_frame(frame)
         return self._notes(self._content(reader), self._ranges, reader)
 
     @property
@@ -340,45 +346,16 @@ class Columns(ColumnsSettings):
             ranges: the range of each numeric column.
             reader: the reader of these rows, which distinguishes dates from other numbers.
         """
+        numbers, words = content
         outside_by_column = []
-        for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
-            low = limits[0]
-            high = limits[-1]
-            present = column[~np.isnan(column)]
-            outside = present[(present < low) | (present > high)]
-            with np.errstate(over="ignore"):
-                distance = np.maximum(low - outside, outside - high)
-            written: Callable[[float], str] = "{:g}".format
+        for (name, limits), column in zip(ranges.items(), numbers.T, strict=True):
+            outside = numbers_outside(name, column, limits, "{:g}".format)
             setting = f"{self.SETTING}.numeric.{name}"
-            if len(outside) and reader.holds_dates(name, setting, self.formats):
-                written = date_of
-            present_values = "no value"
-            if len(present):
-                present_values = f"{written(present.min())} to {written(present.max())}"
-            outside_by_column.append(
-                Outside(
-                    name,
-                    count=len(outside),
-                    total=len(present),
-                    declared=f"[{written(low)}, {written(high)}]",
-                    seen=present_values,
-                    far=int((distance > high - low).sum()),
-                )
-            )
-        for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
-            codes, words = pd.factorize(column)  # words as they occur first; the code of None is -1
-            counts = np.bincount(codes[codes >= 0], minlength=len(words)).tolist()
-            listed = {*map(str, values)}
-            unlisted = {
-                word: n for word, n in zip(words, counts, strict=True) if word not in listed
-            }
-            count = sum(unlisted.values())
-            total = sum(counts)
-            present_values = few(map(repr, unlisted)) if total else "no value"
-            declared = f"the {len(values)} listed"
-            outside_by_column.append(
-                Outside(name, count, total, declared, present_values, far=count, is_list=True)
-            )
+            if outside.count and reader.holds_dates(name, setting, self.formats):
+                outside = numbers_outside(name, column, limits, date_of)
+            outside_by_column.append(outside)
+        for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
+            outside_by_column.append(words_outside(name, column, [*map(str, values)]))
         return outside_by_column
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
@@ -664,55 +641,6 @@ def _remaining_content(files: Sequence[FileRows]) -> RowContent:
         return files[0].content
     remaining = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
     return tuple(np.concatenate(arrays) for arrays in zip(*remaining, strict=True))
-
-
-def _reader_of(frame: object) -> ColumnReader:
-    """Return a reader of the columns of a data frame; raises ConfigError if it is none."""
-    if not isinstance(frame, pd.DataFrame):
-        raise ConfigError(
-            f"columns=agt.Columns(...) needs a pandas data frame, but got {type(frame).__name__}"
-        )
-    names = tuple(map(str, frame.columns))
-    index_of = {name: index for index, name in enumerate(names)}
-    return ColumnReader(
-        Path("data frame"), names, lambda name: _to_arrow(frame.iloc[:, index_of[name]], name)
-    )
-
-
-def _to_arrow(column: pd.Series, name: str) -> pa.Array:
-    """Return the values of a column of a data frame as an array of Arrow.
-
-    Arrow reads a column of objects as if all were of the type of the first, so values of several
-    types are refused.
-
-    Args:
-        column: [n] values, a column of a data frame.
-        name: the column, for the message.
-
-    Raises:
-        DataError: the values have several types.
-    """
-    is_categorical = isinstance(column.dtype, pd.CategoricalDtype)
-    values = column.cat.categories if is_categorical else column
-    if values.dtype == object:
-        types = {_type_in_words(value) for value in values[~pd.isna(values)]}
-        if len(types) > 1:
-            raise DataError(
-                f"data frame: column '{name}' contains {' and '.join(sorted(types)[:2])}: write "
-                "all values in one form"
-            )
-    array = pa.array(column, from_pandas=True)
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-def _type_in_words(value: Any) -> str:
-    """Return the name of a value's type in messages; times differ by their time zones."""
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "numbers"
-    zone = getattr(value, "tzinfo", None)
-    return f"{type(value).__name__} of {zone}" if zone else type(value).__name__
 
 
 def _find_range(column: np.ndarray, name: str) -> Limits:
