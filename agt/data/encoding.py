@@ -261,20 +261,26 @@ class Encoding:
             slots: the slots of each column, [n] integers.
         """
         rows = np.arange(len(block))
-        pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
+        slots_of_columns = zip(self.widths, slots, strict=True)
+        pairs = [*combinations(slots_of_columns, 2)]
         share = math.sqrt(len(slots) / max(1, len(pairs)))
         for (first, first_slots), (second, second_slots) in pairs:
             # One number for each pair of slots; slots begin with _NO_SLOT = -1.
             second_count = int(second_slots.max(initial=0)) + 2
             combined = (first_slots + 1) * second_count + second_slots + 1
-            distinct, row_pair = np.unique(combined, return_inverse=True)
-            slot_pairs = np.stack([distinct // second_count - 1, distinct % second_count - 1])
-            names = [f"{first}\0{a}\0{second}\0{b}" for a, b in slot_pairs.T]
+            distinct, index_of_row = np.unique(combined, return_inverse=True)
+            slots_of_first = distinct // second_count - 1
+            slots_of_second = distinct % second_count - 1
+            names = [
+                f"{first}\0{first_slot}\0{second}\0{second_slot}"
+                for first_slot, second_slot in zip(slots_of_first, slots_of_second, strict=True)
+            ]
             hashes = keyed_hash(names, CROSS_KEY)
-            weight = np.where(hashes >> np.uint64(63), share, -share)
-            weight[(slot_pairs == _NO_SLOT).any(axis=0)] = 0.0
-            bucket = (hashes % np.uint64(self.crosses)).astype(np.int64)
-            block[rows, bucket[row_pair]] += weight.astype(np.float32)[row_pair]
+            weights = np.where(hashes >> np.uint64(63), share, -share)
+            is_missing = (slots_of_first == _NO_SLOT) | (slots_of_second == _NO_SLOT)
+            weights[is_missing] = 0.0
+            buckets = (hashes % np.uint64(self.crosses)).astype(np.int64)
+            block[rows, buckets[index_of_row]] += weights.astype(np.float32)[index_of_row]
 
 
 def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:

@@ -406,22 +406,34 @@ def resemble_row_numbers(names: np.ndarray) -> bool:
         names: [n] str, in any order; they may repeat. A single name does not look so.
     """
     distinct_names = pc.unique(pa.array(names, pa.string()))
-    only_digits = pc.match_substring_regex(distinct_names, _DIGITS)
-    # The numbers inside of each text around them, as (text before, text after) -> numbers.
-    numbers_in_text = defaultdict[tuple[str, str], set[int]](set)
-    with_text = distinct_names.filter(pc.invert(only_digits)).to_pylist()
-    for match in filter(None, map(_NUMBERED.fullmatch, with_text)):
-        numbers_in_text[match[1], match[3]].add(int(match[2]))
-    # Names of digits alone, of which there may be millions, are not read one by one.
-    plain = distinct_names.filter(only_digits).cast(pa.int64()).to_numpy()
-    # Digits of other scripts, such as Arabic, are plain numbers, too.
-    other_digits = np.array([*numbers_in_text.pop(("", ""), ())], dtype=np.int64)
-    groups = [distinct(np.concatenate([plain, other_digits]))]
-    groups += [np.array([*group]) for group in numbers_in_text.values()]
-    largest = max(groups, key=len)
+    largest = max(_numbers_by_text(distinct_names), key=len)
     if 2 * len(largest) <= len(distinct_names):
         return False
     low = int(largest.min())
     step = int(np.gcd.reduce(largest - low))
     span = int(largest.max()) - low
     return span < _ROWS_A_NUMBER * step * len(largest)
+
+
+def _numbers_by_text(names: pa.Array) -> list[np.ndarray]:
+    """Return the numbers inside of names, a group for each text around them.
+
+    Args:
+        names: distinct names, such as p7 and p9, whose numbers are in one group.
+
+    Returns:
+        [m] int64 for each group, distinct; the first, which may be empty, has no text around them.
+    """
+    only_digits = pc.match_substring_regex(names, _DIGITS)
+    # The text around a number, as (text before, text after) -> numbers.
+    numbers_in_text = defaultdict[tuple[str, str], set[int]](set)
+    with_text = names.filter(pc.invert(only_digits)).to_pylist()
+    for match in filter(None, map(_NUMBERED.fullmatch, with_text)):
+        numbers_in_text[match[1], match[3]].add(int(match[2]))
+    # Names of digits alone, of which there may be millions, are not read one by one.
+    plain = names.filter(only_digits).cast(pa.int64()).to_numpy()
+    # Digits of other scripts, such as Arabic, are plain numbers, too.
+    other_digits = np.array([*numbers_in_text.pop(("", ""), ())], dtype=np.int64)
+    groups = [distinct(np.concatenate([plain, other_digits]))]
+    groups += [np.array([*numbers]) for numbers in numbers_in_text.values()]
+    return groups
