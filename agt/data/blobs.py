@@ -90,5 +90,6 @@ class Blobs(BlobsSettings):
 
     def _records(self, points: np.ndarray, labels: np.ndarray) -> Records:
         """Return points [n, 2] with labels [n] as records. Their ids are hashes of the content."""
-        ids = default_ids(points, None if self.label_free else labels)
+        hashed_labels = None if self.label_free else labels
+        ids = default_ids(points, hashed_labels)
         return records(lift(points), labels, ids)

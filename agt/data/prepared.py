@@ -161,7 +161,8 @@ def separate_preparation_fact(path: Path, units: bool) -> Fact | None:
     if not (path / PREPARED).exists():
         return None
     prepared = read_prepared(path)
-    alone = prepared.get("alone", {}).get("units" if units else "rows")
+    edited = "units" if units else "rows"
+    alone = prepared.get("alone", {}).get(edited)
     if not isinstance(alone, Mapping):
         return not_held("preparation_silent", file=PREPARED)
     text = str(alone["why"])  # the program that prepared the folder says why
