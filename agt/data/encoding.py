@@ -203,11 +203,10 @@ class Encoding:
         lookups = []
         for index, (column, width) in enumerate(self.widths.items()):
             if column in self.listed:
-                levels = np.eye(width, dtype=np.float32)
+                levels = np.eye(width + 1, width, dtype=np.float32)
             else:
                 levels = _thermometer_levels(self.thresholds[column])
-            missing = np.zeros((1, width), dtype=np.float32)
-            lookups.append(Lookup(index, np.concatenate([levels, missing])))
+            lookups.append(Lookup(index, levels))
         if self.indicator:
             for lookup in [*lookups]:
                 is_missing = np.zeros((len(lookup.levels), 1), dtype=np.float32)
@@ -249,8 +248,7 @@ class Encoding:
             (present,) = np.nonzero(slots != _NO_SLOT)
             block[present, slots[present]] = 1.0
         else:
-            block[:] = _thermometer_levels(self.thresholds[column])[slots]
-            block[slots == _NO_SLOT] = 0.0  # which had the last level: _NO_SLOT is -1
+            block[:] = _thermometer_levels(self.thresholds[column])[slots]  # -1 is the last level
         return slots
 
     def _add_crosses(self, block: np.ndarray, slots: list[np.ndarray]) -> None:
@@ -307,11 +305,17 @@ def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _thermometer_levels(edges: Sized) -> np.ndarray:
-    """Return [m + 1, m] float32, the features of a number that reaches 0, 1, ... of m edges."""
+    """Return the features of a number that reaches 0, 1, ... of m edges; last, of a missing one.
+
+    Returns:
+        [m + 2, m] float32.
+    """
     unit = np.float32(_unit(edges))
     count = len(edges)
-    is_reached = np.arange(count) < np.arange(count + 1)[:, None]
-    return np.where(is_reached, unit, -unit)
+    is_reached = np.arange(count) < np.arange(count + 2)[:, None]
+    levels = np.where(is_reached, unit, -unit)
+    levels[-1] = 0.0
+    return levels
 
 
 def _unit(edges: Sized) -> float:

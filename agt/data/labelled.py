@@ -123,11 +123,14 @@ class LabelledFile(QueryReading, ABC):
         records_by_file = [
             rows.records(array, target) for rows, array in zip(files, features.arrays, strict=True)
         ]
+        classes: tuple[str, ...] = ()
         notes = [*features.notes]
-        if target.numeric is not None:
-            notes += target.numeric.clipping_notes(training_file.labels[training_file.is_training])
+        if target.numeric is None:
+            classes = target.classes
+        else:
+            training_labels = training_file.labels[training_file.is_training]
+            notes += target.numeric.clipping_notes(training_labels)
         notes += self._notes_on_copies(training_file)
-        classes = () if target.numeric is not None else target.classes
         return Dataset(
             name=self.name or self.path.stem,
             target=target,

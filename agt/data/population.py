@@ -8,6 +8,7 @@ of a block, ``sum_over_blocks`` adds up blocks, and ``population_mismatches`` ju
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -93,12 +94,13 @@ def words_outside(column: str, words: np.ndarray, listed: Sequence[str]) -> Outs
     known = set(listed)
     unlisted = {word: rows for word, rows in rows_with.items() if word not in known}
     count = sum(unlisted.values())
+    seen = few(map(repr, unlisted)) if rows_with else "no value"
     return Outside(
         column,
         count=count,
         total=len(words) - missing,
         declared=f"the {len(listed)} listed",
-        seen=few(map(repr, unlisted)) if rows_with else "no value",
+        seen=seen,
         far=count,
         is_list=True,
     )
@@ -160,7 +162,7 @@ def sum_over_blocks(parts: Iterable[Outside]) -> tuple[Outside, ...]:
         far = sum(block.far for block in blocks)
         if total and not count:
             continue
-        largest = max(blocks, key=lambda block: block.count)
+        largest = max(blocks, key=attrgetter("count"))
         seen = largest.seen
         if sum(block.count > 0 for block in blocks) > 1:
             seen += ", among others"

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -314,15 +314,19 @@ class QueryReading(LabelledFileSettings, ABC):
             if people is not None and most_frequent(people) is None:
                 names = people
                 name_column = self.unit
+        if names is None:
+            names = row_numbers(count)
+        groups = {}
+        for column in blocks[0].groups:
+            groups[column] = np.concatenate([block.groups[column] for block in blocks])
+        values_outside = [outside for block in blocks for outside in block.outside]
+        read_features = partial(self._feature_blocks, path, state, constants)
         return records(
-            as_array(Blocks(lambda: self._feature_blocks(path, state, constants), count)),
+            as_array(Blocks(read_features, count)),
             np.concatenate([block.labels for block in blocks]),
-            row_numbers(count) if names is None else names,
-            groups={
-                column: np.concatenate([block.groups[column] for block in blocks])
-                for column in blocks[0].groups
-            },
-            outside=sum_over_blocks(chain.from_iterable(block.outside for block in blocks)),
+            names,
+            groups=groups,
+            outside=sum_over_blocks(values_outside),
             id_column=name_column,
         )
 

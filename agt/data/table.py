@@ -99,21 +99,7 @@ class Columns(ColumnsSettings):
                 'columns=agt.Columns(numeric={"age": [18, 100]}, categorical={"sex": ["f", "m"]}), '
                 "with the columns of your data frame"
             )
-        check_unquoted_points(Path(str(given)))
-        try:
-            node = parse_yaml(Path(str(given)).read_bytes(), str(given))
-        except (OSError, Broken) as error:
-            raise ConfigError(
-                f"columns={given} cannot be read as a dataset file ({error}): give "
-                "agt.Columns(...), or the path of a dataset file"
-            ) from None
-        included = [name for name in node.get("defaults") or () if isinstance(name, str)]
-        other_files = [name for name in included if name not in ("table", "_self_")]
-        if other_files:
-            raise ConfigError(
-                f"columns={given}: this file includes another file, {other_files[0]}, which "
-                "agt.Columns does not read: give one file that contains everything"
-            )
+        node = _read_dataset_file(str(given))
         if node.get("unit") and units is None:
             raise ConfigError(
                 f"columns={given}: this file says that column '{node['unit']}' names the person "
@@ -415,15 +401,16 @@ class Columns(ColumnsSettings):
         """
         is_numeric = column in self.numeric
         group = "numeric" if is_numeric else "categorical"
-        values = {
+        code = "range_marked" if is_numeric else "list_marked"
+        values: dict[str, Any] = {
             "column": column,
             "key": f"{self.SETTING}.{group}.{column}",
             "setting": f"{self.SETTING}.from_data",
         }
         if more:
             code = "range_and_more_marked" if is_numeric else "list_and_more_marked"
-            return not_held(code, more=more, **values)
-        return not_held("range_marked" if is_numeric else "list_marked", **values)
+            values["more"] = more
+        return not_held(code, **values)
 
 
 class TrainingContent(NamedTuple):
@@ -505,7 +492,7 @@ class Table(TableSettings, Columns, LabelledFile):
         formatted = any(name in self.numeric for name in self.formats)
         if self.crosses or formatted or not self.csv.header or self.csv.decimal != ".":
             return {}
-        encoding = self._encoding(self._limits(self._constants()))
+        encoding = self._encoding(self._limits(self._constants().ranges))
         return {
             "columns": encoding.feature_rules,
             "missing": [*NULLS, *self._markers],
@@ -539,21 +526,43 @@ class Table(TableSettings, Columns, LabelledFile):
             DataError: a column has no value from which a range could be computed, or none of a
                 categorical column's values is listed.
         """
-        ranges: dict[str, Limits] = {}
-        found_ranges: dict[str, Limits] = {}
-        training_numbers = files[0].content[0]
+        found_ranges = self._find_ranges(files[0])
+        ranges = self._limits(found_ranges)
+        encoding = self._encoding(ranges)
+        return FileFeatures(
+            arrays=[encoding.encode_compactly(*rows.content) for rows in files],
+            coding=encoding.lookup,
+            scaling=self._describe_scaling(encoding),
+            settled={"ranges": found_ranges},
+            notes=self._notes(_remaining_content(files), ranges, files[0].columns),
+        )
+
+    def _find_ranges(self, rows: FileRows) -> dict[str, Limits]:
+        """Return the range of the training records for each numeric column without a declared one.
+
+        Args:
+            rows: the rows of the training file.
+
+        Raises:
+            DataError: a column has no value from which a range could be computed.
+        """
+        found = {}
         for index, (name, limits) in enumerate(self.numeric.items()):
             if limits is None:
-                limits = _find_range(training_numbers[files[0].is_training, index], name)
-                found_ranges[name] = limits
-            ranges[name] = limits
-        encoding = self._encoding(ranges)
-        categories = {
-            column: [*map(str, values), "other"] for column, values in self.categorical.items()
-        }
+                found[name] = _find_range(rows.content[0][rows.is_training, index], name)
+        return found
+
+    def _describe_scaling(self, encoding: Encoding) -> dict[str, object]:
+        """Return the constants that make features, for the record of a run.
+
+        Args:
+            encoding: the encoding of rows, with the range of every numeric column.
+        """
         scaling: dict[str, object] = {
-            "numeric": {column: list(limits) for column, limits in ranges.items()},
-            "categorical": categories,
+            "numeric": {column: list(limits) for column, limits in encoding.limits.items()},
+            "categorical": {
+                column: [*values, "other"] for column, values in encoding.listed.items()
+            },
             "missing": self.missing,
         }
         if encoding.thresholds:
@@ -561,13 +570,7 @@ class Table(TableSettings, Columns, LabelledFile):
         if self.crosses:
             scaling["crosses"] = self.crosses
         scaling["classes"] = "found in the data" if self.classes is None else "given"
-        return FileFeatures(
-            arrays=[encoding.encode_compactly(*rows.content) for rows in files],
-            coding=encoding.lookup,
-            scaling=scaling,
-            settled={"ranges": found_ranges},
-            notes=self._notes(_remaining_content(files), ranges, files[0].columns),
-        )
+        return scaling
 
     def _constants(self) -> FileConstants:
         """Return the constants that queries need; the file is only opened if they require it."""
@@ -578,16 +581,17 @@ class Table(TableSettings, Columns, LabelledFile):
     def _query_features(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> np.ndarray:
-        return self._encoding(self._limits(constants))(*content)
+        encoding = self._encoding(self._limits(constants.ranges))
+        return encoding(*content)
 
     def _outside(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> list[Outside]:
-        return self._values_outside(content, self._limits(constants), columns)
+        return self._values_outside(content, self._limits(constants.ranges), columns)
 
-    def _limits(self, constants: FileConstants) -> dict[str, Limits]:
-        """Return the range of each numeric column, from ``constants`` where none is declared."""
-        return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
+    def _limits(self, found_ranges: Mapping[str, Limits]) -> dict[str, Limits]:
+        """Return the range of each numeric column, the found one where none is declared."""
+        return {name: given or found_ranges[name] for name, given in self.numeric.items()}
 
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
         facts = [*rows.facts, self.facts[0]]
@@ -639,8 +643,39 @@ def _remaining_content(files: Sequence[FileRows]) -> RowContent:
     """Return the content of all records of some files that are not erased, in one array each."""
     if len(files) == 1 and not files[0].erased.any():
         return files[0].content
-    remaining = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-    return tuple(np.concatenate(arrays) for arrays in zip(*remaining, strict=True))
+    part_count = len(files[0].content)
+    return tuple(
+        np.concatenate([rows.content[part][~rows.erased] for rows in files])
+        for part in range(part_count)
+    )
+
+
+def _read_dataset_file(name: str) -> dict[str, Any]:
+    """Return the settings in a dataset file, which has all settings of its table.
+
+    Args:
+        name: the path of the file, as messages show it.
+
+    Raises:
+        ConfigError: the file cannot be read, or includes another file.
+    """
+    path = Path(name)
+    check_unquoted_points(path)
+    try:
+        node = parse_yaml(path.read_bytes(), name)
+    except (OSError, Broken) as error:
+        raise ConfigError(
+            f"columns={name} cannot be read as a dataset file ({error}): give "
+            "agt.Columns(...), or the path of a dataset file"
+        ) from None
+    included = [entry for entry in node.get("defaults") or () if isinstance(entry, str)]
+    other_files = [entry for entry in included if entry not in ("table", "_self_")]
+    if other_files:
+        raise ConfigError(
+            f"columns={name}: this file includes another file, {other_files[0]}, which "
+            "agt.Columns does not read: give one file that contains everything"
+        )
+    return node
 
 
 def _find_range(column: np.ndarray, name: str) -> Limits:
