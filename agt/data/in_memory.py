@@ -366,10 +366,12 @@ def _check_values(name: str, values: object, count: int) -> np.ndarray:
         )
     if missing_rows:
         raise DataError(f"{name}: row {missing_rows[0]} has no value, but every record needs one")
-    # Other types, such as int64, are types of numbers or of text anyway.
-    values_to_check = column.tolist() if column.dtype == object else []
-    if not all(isinstance(value, str | int | float) for value in values_to_check):
-        raise DataError(f"{name} must contain numbers or text, but contains values of another type")
+    if column.dtype == object:  # other types, such as int64, are types of numbers or of text
+        has_known_types = all(isinstance(value, str | int | float) for value in column.tolist())
+        if not has_known_types:
+            raise DataError(
+                f"{name} must contain numbers or text, but contains values of another type"
+            )
     return column
 
 

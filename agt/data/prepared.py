@@ -44,7 +44,12 @@ def read_prepared(folder: Path) -> dict[str, Any]:
     try:
         prepared = unseal(path.read_bytes())
         form = prepared["format"]
-        arrays = prepared["arrays"] if form == FORMAT else {}
+        if form != FORMAT:
+            raise DataError(
+                f"{path}: the file has format {form}, but this version of agt reads format "
+                f"{FORMAT}: {_REMEDY}"
+            )
+        arrays = prepared["arrays"]
     except FileNotFoundError:
         raise DataError(
             f"{folder}: the file {PREPARED} is missing, so this folder was not made by `agt data "
@@ -52,11 +57,6 @@ def read_prepared(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{path}: agt cannot read this file ({error}): {_REMEDY}") from None
-    if form != FORMAT:
-        raise DataError(
-            f"{path}: the file has format {form}, but this version of agt reads format "
-            f"{FORMAT}: {_REMEDY}"
-        )
     for name, array in arrays.items():
         array_path = folder / f"{name}.npy"
         _check_array(array_path, tuple(array["shape"]), np.dtype(array["dtype"]), array["sha256"])
