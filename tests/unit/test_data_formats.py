@@ -80,7 +80,11 @@ def test_a_cell_without_a_month_in_the_declared_form_is_refused(cell: str) -> No
     assert not is_read(DateFormat("%d %b %Y"), cell)
 
 
-@pytest.mark.parametrize(("form", "cell"), [("%d %b %Y", "3 ſep 2020"), ("%B %Y", "Auguſt 2020")])
+@pytest.mark.parametrize(
+    ("form", "cell"),
+    [("%d %b %Y", "3 ſep 2020"), ("%B %Y", "Auguſt 2020")],
+    ids=["abbreviation", "name"],
+)
 def test_a_long_s_is_no_letter_of_a_month(form: str, cell: str) -> None:
     assert not is_read(DateFormat(form), cell)
     assert is_read(DateFormat(form), cell.replace("ſ", "S"))

@@ -883,6 +883,7 @@ def test_decimals_of_a_parquet_file_are_read_as_the_same_text_of_a_csv(
         (pa.decimal128(38, 9), 10**19),
         (pa.decimal256(60, 9), 10**19),
     ],
+    ids=["int64", "uint64", "decimal128", "decimal256"],
 )
 def test_numbers_that_share_a_double_stay_different_values(
     tmp_path: Path, kind: pa.DataType, first: int
