@@ -124,23 +124,30 @@ def _difference(node: Any, expected: Any, path: str = "") -> str:
         A text with both values, for a message; empty: the values are equal.
     """
     if isinstance(node, Mapping) and isinstance(expected, Mapping):
-        for key in {**expected, **node}:
-            if (key in expected) != (key in node):
-                return f"{path}.{key} = {node.get(key)!r}".removeprefix(".")
-        entries = [(f"{path}.{key}", node[key], expected[key]) for key in expected]
-    elif isinstance(node, list | tuple) and isinstance(expected, list | tuple):
+        return _difference_of_mappings(node, expected, path)
+    if isinstance(node, list | tuple) and isinstance(expected, list | tuple):
         if len(node) != len(expected):
             return _unequal(node, expected, path)
-        pairs = enumerate(zip(node, expected, strict=True))
-        entries = [(f"{path}[{index}]", entry, other) for index, (entry, other) in pairs]
-    else:
-        has_other_type = isinstance(node, bool) != isinstance(expected, bool)
-        is_float_of_integer = isinstance(expected, int) and isinstance(node, float)
-        if has_other_type or is_float_of_integer or node != expected:
-            return _unequal(node, expected, path)
+        for index, (item, expected_item) in enumerate(zip(node, expected, strict=True)):
+            if difference := _difference(item, expected_item, f"{path}[{index}]"):
+                return difference
         return ""
-    differences = (_difference(entry, other, entry_path) for entry_path, entry, other in entries)
-    return next(filter(None, differences), "")
+    has_other_type = isinstance(node, bool) != isinstance(expected, bool)
+    is_float_of_integer = isinstance(expected, int) and isinstance(node, float)
+    if has_other_type or is_float_of_integer or node != expected:
+        return _unequal(node, expected, path)
+    return ""
+
+
+def _difference_of_mappings(node: Mapping[str, Any], expected: Mapping[str, Any], path: str) -> str:
+    """Return where two mappings first differ (see ``_difference``), an entry of only one first."""
+    for key in {**expected, **node}:
+        if (key in expected) != (key in node):
+            return f"{path}.{key} = {node.get(key)!r}".removeprefix(".")
+    for key, expected_value in expected.items():
+        if difference := _difference(node[key], expected_value, f"{path}.{key}"):
+            return difference
+    return ""
 
 
 def _unequal(node: Any, expected: Any, path: str) -> str:

@@ -205,7 +205,8 @@ def targets_of(config: object) -> Iterator[str]:
         for key, value in config.items():
             # The keys of tune.grid are whole paths such as dataset._target_, with lists of values.
             if str(key).rpartition(".")[2] == "_target_":
-                yield from map(str, value if isinstance(value, list | tuple) else [value])
+                names = value if isinstance(value, list | tuple) else [value]
+                yield from map(str, names)
             else:
                 yield from targets_of(value)
     elif isinstance(config, list | tuple):

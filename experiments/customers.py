@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from agt.data.arrays import row_words
 from agt.data.files import open_columns
-from agt.data.labelled import class_indices
+from agt.data.labels import class_indices
 from agt.errors import DataError
 
 from .statements import Statements, require_columns

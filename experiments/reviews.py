@@ -12,7 +12,7 @@ import numpy as np
 from agt.data.arrays import row_words
 from agt.data.files import open_columns
 from agt.data.ids import content_ids
-from agt.data.labelled import class_indices
+from agt.data.labels import class_indices
 from agt.errors import DataError, DataMissing, first_line
 from agt.store.locations import require
 

@@ -11,8 +11,9 @@ from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset, Plane
 from agt.data.files import open_columns, same_shape
 from agt.data.ids import default_ids
-from agt.data.labelled import queries, query_labels
+from agt.data.labels import query_labels
 from agt.data.meanings import label_free_facts
+from agt.data.queries import queries
 from agt.data.records import Records, records
 from agt.data.target import ClassTarget
 from agt.facts import evidence, proved
@@ -89,5 +90,6 @@ class Blobs(BlobsSettings):
 
     def _records(self, points: np.ndarray, labels: np.ndarray) -> Records:
         """Return points [n, 2] with labels [n] as records. Their ids are hashes of the content."""
-        ids = default_ids(points, None if self.label_free else labels)
+        hashed_labels = None if self.label_free else labels
+        ids = default_ids(points, hashed_labels)
         return records(lift(points), labels, ids)

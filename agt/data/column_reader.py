@@ -48,6 +48,11 @@ _EXACT_BITS = {16: 11, 32: 24, 64: 53}
 """Bits of a floating-point type -> b such that its whole numbers below 2**b are exact."""
 
 
+def _is_date(kind: pa.DataType) -> bool:
+    """Return whether values of a type are dates, or dates with a time of day."""
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
 @dataclass(frozen=True)
 class ColumnReader:
     """An open file, read column by column.
@@ -235,10 +240,12 @@ class ColumnReader:
             )
         with self._naming_column(name):
             if isinstance(column, np.ndarray):
-                # Of an array of text, Arrow would take each value only up to its first NUL.
-                column = pa.array(column.tolist() if column.dtype.kind in "SU" else column)
+                if column.dtype.kind in "SU":
+                    # Of an array of text, Arrow would take each value only up to its first NUL.
+                    column = column.tolist()
+                return pa.array(column)
             if pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
+                return column.cast(column.type.value_type)
         return column
 
     def _in_plain_type(self, column: pa.Array, name: str, setting: str) -> pa.Array:
@@ -311,32 +318,29 @@ class ColumnReader:
             DataError: a value is none of these. The message names the first.
         """
         column = self.column(name, setting, missing)
-        is_date = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
-        # Some declared formats read digits as something else than a number: 20240131 as a date.
-        reads_digits_as_text = form is not None and not form.takes_numbers
-        if pa.types.is_decimal(column.type) and not reads_digits_as_text:
+        kind = column.type
+        if _is_date(kind):
+            with self._naming_column(name):
+                numbers = days_since_1970(column)
+        elif is_text(column):
+            cell_format = form or self.csv_format or CsvFormat()
+            numbers = self._read_text(column, name, setting, cell_format)
+        elif form is not None and not form.takes_numbers:  # it may read 20240131 as a date
+            numbers = self._read_text(to_text(column), name, setting, form)
+        elif pa.types.is_decimal(kind):
             # Text is rounded to the nearest double, as in a csv, which Arrow's cast of decimals is
             # not. Arrow chooses their scale from the whole column, so this text depends on other
             # cells: no declared format may read it.
-            form = CsvFormat()
-            column = column.cast(pa.string())
-        if reads_digits_as_text and not is_date and not is_text(column):
-            column = to_text(column)
-        if is_text(column):
-            cell_format = form or self.csv_format or CsvFormat()
-            column = self._read_text(column, name, setting, cell_format)
-        if is_date:
-            with self._naming_column(name):
-                column = days_since_1970(column)
-        is_number_as_bool = pa.types.is_boolean(column.type) and not self.is_from_json
-        if pa.types.is_null(column.type) or is_number_as_bool:
-            column = column.cast(pa.int8())
-        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            numbers = self._read_text(column.cast(pa.string()), name, setting, CsvFormat())
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            numbers = column
+        elif pa.types.is_null(kind) or (pa.types.is_boolean(kind) and not self.is_from_json):
+            numbers = column.cast(pa.int8())
+        else:
             raise DataError(
-                f"{self.path}: column '{name}' has the type {column.type}, but {setting} "
-                "needs numbers"
+                f"{self.path}: column '{name}' has the type {kind}, but {setting} needs numbers"
             )
-        return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        return numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
     def holds_dates(self, name: str, setting: str, formats: Mapping[str, object]) -> bool:
         """Return whether the numbers of a column are days, judged by its type or its first value.
@@ -350,7 +354,7 @@ class ColumnReader:
             return True
         column = self.column(name, setting)
         if not is_text(column):
-            return bool(pa.types.is_date(column.type) or pa.types.is_timestamp(column.type))
+            return _is_date(column.type)
         first = column.drop_null()[:1].to_pylist()
         return any(re.match(ISO_DATE, value.strip()) for value in first)
 
@@ -568,15 +572,11 @@ class ColumnReader:
         column = self.raw(name, setting)
         if isinstance(column, np.ndarray):
             return column
-        kind = column.type
-        if not (
-            pa.types.is_list(kind)
-            or pa.types.is_large_list(kind)
-            or pa.types.is_fixed_size_list(kind)
-        ):
+        is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        if not any(is_of_kind(column.type) for is_of_kind in is_list):
             raise DataError(
-                f"{self.path}: column '{name}' contains {kind}, but {setting} needs a column of "
-                "lists of numbers"
+                f"{self.path}: column '{name}' contains {column.type}, but {setting} needs a "
+                "column of lists of numbers"
             )
         widths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(widths) != 1 or widths[0] is None:
@@ -598,11 +598,11 @@ class ColumnReader:
         if not numbered:
             self.raw(name, setting)  # there is no such column: it raises
         numbers = [number for number, _ in numbered]
-        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            first_column = f"{name}{numbers[0]}"
-            last_column = f"{name}{numbers[-1]}"
+        first = numbers[0]
+        last = numbers[-1]
+        if numbers != [*range(first, last + 1)]:
             raise DataError(
-                f"{self.path}: each of the columns {first_column} to {last_column} must exist "
+                f"{self.path}: each of the columns {name}{first} to {name}{last} must exist "
                 "exactly once"
             )
         columns = [self._in_stored_precision(column, setting) for _, column in numbered]

@@ -155,9 +155,10 @@ class CsvFormat(CsvSettings):
         """
         # Arrow's own utf8 passes over the byte order mark.
         encoding = "utf8" if self.codec == "utf-8-sig" else self.encoding
+        names_without_header = None if self.header else list(names)
         return (
             pa.csv.ReadOptions(
-                column_names=None if self.header else list(names),
+                column_names=names_without_header,
                 encoding=encoding,
                 block_size=_PARSED_BYTES,
             ),

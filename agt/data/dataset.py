@@ -20,7 +20,6 @@ import numpy as np
 from agt.data.arrays import is_mapped, pieces
 from agt.data.coded import CodedFeatures, RowLookup
 from agt.data.digests import fingerprint, fingerprint_in_background, mark_of_codes
-from agt.data.ids import rough_hash
 from agt.data.records import Records
 from agt.data.settings import is_far_size
 from agt.data.target import Target
@@ -272,26 +271,33 @@ def _notes_on_units(train_units: np.ndarray, test_units: np.ndarray) -> list[str
         test_units: [m] the unit of each test record.
     """
     notes = []
-    train_hashes = np.concatenate([*map(rough_hash, pieces(train_units))])
-    test_hashes = np.concatenate([*map(rough_hash, pieces(test_units))])
-    if units_in_both_splits := len(np.intersect1d(train_hashes, test_hashes)):
+    train_names = _distinct_names(train_units)
+    test_names = _distinct_names(test_units)
+    in_both_splits = len(train_names & test_names)
+    if in_both_splits:
         notes.append(
             "number of units (people) that have both training and test records: "
-            f"{units_in_both_splits:,}. So results on the test records may look better than they "
+            f"{in_both_splits:,}. So results on the test records may look better than they "
             "are."
         )
-    names: set[str] = set()
-    for units in (train_units, test_units):
-        for piece in pieces(units):
-            names.update(piece.tolist())
+    names = train_names | test_names
     spelt_alike = {name.strip().casefold().lstrip("0") for name in names}
-    if alike := len(names) - len(spelt_alike):
+    alike = len(names) - len(spelt_alike)
+    if alike:
         notes.append(
             "number of names of units (people) that differ from another name only in "
             f"capitals, blanks or leading zeros: {alike:,}. Each name counts as a unit of its "
             "own. If two names mean the same person, write them in the same form."
         )
     return notes
+
+
+def _distinct_names(units: np.ndarray) -> set[str]:
+    """Return the distinct names of units, from an array [n] that is read in pieces."""
+    names: set[str] = set()
+    for piece in pieces(units):
+        names.update(piece.tolist())
+    return names
 
 
 def _notes_on_size(

@@ -13,8 +13,6 @@ from agt.data.coded import CodedFeatures
 from agt.data.records import Records
 
 DIGEST_BYTES = 16
-READ_AHEAD_BYTES = 2**27  # of features: codes of more of them are looked up in a second thread
-READ_AHEAD_BLOCK_BYTES = 2**23  # that it looks up at once: ten milliseconds of work
 
 
 class Stopped(Exception):
@@ -44,7 +42,7 @@ def fingerprint(*record_sets: Records, stop: Event | None = None) -> str:
     """
     h = blake2b(digest_size=DIGEST_BYTES)
     for records in record_sets:
-        for features in _feature_blocks(records.features):
+        for features in array_blocks(records.features):
             if stop is not None and stop.is_set():
                 raise Stopped
             h.update(features.reshape(-1).view(np.uint8).data)
@@ -112,21 +110,3 @@ def mark_of_codes(*record_sets: Records) -> str:
             for rows in pieces(array):
                 h.update(rows.tobytes())
     return f"codes:{h.hexdigest()}"
-
-
-def _feature_blocks(features: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield features [n, ...] as contiguous arrays, one after another in their order.
-
-    While the caller hashes one, which does not hold the interpreter's lock, a second thread looks
-    up the codes of the next. It never is more than one ahead, and its errors are raised here.
-    """
-    is_read_ahead = isinstance(features, CodedFeatures) and features.nbytes >= READ_AHEAD_BYTES
-    if not is_read_ahead:
-        yield from array_blocks(features)
-        return
-    blocks = array_blocks(features, READ_AHEAD_BLOCK_BYTES)
-    with ThreadPoolExecutor(max_workers=1) as second_thread:
-        following = second_thread.submit(next, blocks, None)
-        while (block := following.result()) is not None:
-            following = second_thread.submit(next, blocks, None)
-            yield block

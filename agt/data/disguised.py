@@ -65,17 +65,10 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
         head: its first bytes, decompressed.
         encoding: the encoding in which the text of the file is to be read.
     """
-    has_controls = _CONTROLS.search(head[:_MAGIC_BYTES].decode("latin-1")) is not None
-    for magic, (kind, remedy) in _MAGIC.items():
-        # a column may have the name PAR1
-        is_name = magic.isalnum() and not has_controls
-        if head.lower().startswith(magic.lower()) and not is_name:
-            raise DataError(
-                f"{path}: this file is {kind}, not csv: {remedy.format(stem=path.stem)}"
-            )
+    _check_magic(path, head)
     actual_encoding = encoding_without_mark(head)
-    declared_width = codecs.lookup(encoding).name
-    if actual_encoding and not declared_width.startswith(("utf-16", "utf-32")):
+    declared_codec = codecs.lookup(encoding).name
+    if actual_encoding and not declared_codec.startswith(("utf-16", "utf-32")):
         raise CsvFormatError(
             Message(
                 "{path}: the text is in {name} without a byte order mark: save it as UTF-8, or "
@@ -90,13 +83,30 @@ def check_text_kind(path: Path, head: bytes, encoding: str) -> None:
     text = head.decode(encoding, errors="replace").lstrip("\ufeff")
     # Text in UTF-16 has zeros in any other encoding. Where it has a mark, reading it says so.
     is_marked_utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if not is_marked_utf16 and len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text):
+    has_many_controls = len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text)
+    if has_many_controls and not is_marked_utf16:
         raise DataError(
             f"{path}: this file is not a table, because it is not text (it contains many control "
             "characters): give a csv or parquet file, or export the table as csv"
         )
-    first = next(iter(text.splitlines()), "").strip()
-    _check_first_line(path, text.lstrip(), first)
+    first_line = next(iter(text.splitlines()), "").strip()
+    _check_first_line(path, text.lstrip(), first_line)
+
+
+def _check_magic(path: Path, head: bytes) -> None:
+    """Raise DataError if the first bytes of a csv file are those by which another format begins.
+
+    Args:
+        path: the file, for messages.
+        head: its first bytes, decompressed.
+    """
+    has_controls = _CONTROLS.search(head[:_MAGIC_BYTES].decode("latin-1")) is not None
+    for magic, (kind, remedy) in _MAGIC.items():
+        may_be_name = magic.isalnum() and not has_controls  # a column may have the name PAR1
+        if head.lower().startswith(magic.lower()) and not may_be_name:
+            raise DataError(
+                f"{path}: this file is {kind}, not csv: {remedy.format(stem=path.stem)}"
+            )
 
 
 def _check_first_line(path: Path, text: str, first: str) -> None:
@@ -107,7 +117,7 @@ def _check_first_line(path: Path, text: str, first: str) -> None:
         text: the beginning of its text.
         first: the first line.
     """
-    separator = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE)
+    separator = re.fullmatch(r'"?sep=(.)"?', first, re.IGNORECASE | re.ASCII)
     if separator:
         raise CsvFormatError(
             Message(

@@ -11,9 +11,10 @@ from agt.data.arrays import block_slices
 from agt.data.column_reader import ColumnReader
 from agt.data.dataset import Dataset
 from agt.data.erasure import IsErased
+from agt.data.file_rows import FileFeatures, FileRows, RowContent
 from agt.data.file_settings import EmbeddingsSettings, FileConstants
 from agt.data.files import same_shape
-from agt.data.labelled import FileFeatures, FileRows, LabelledFile, RowContent
+from agt.data.labelled import LabelledFile
 from agt.data.prepared import require_finished, separate_preparation_fact
 from agt.data.records import Records
 from agt.errors import DataError
@@ -49,7 +50,9 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         if self.public_digest is not None:
             columns = self._open()
             center = self._center(columns)
-            digest = public_digest(dataset.test, np.asarray(0.0 if center is None else center))
+            if center is None:
+                center = np.zeros(())
+            digest = public_digest(dataset.test, center)
             if digest != self.public_digest:
                 raise DataError(
                     f"{columns.path}: the declarations in this configuration were made for another "
@@ -98,9 +101,10 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             DataMissing: there is no such file, or its preparation has not ended.
             DataError: it is damaged, or has neither vectors nor labels under the keys of settings.
         """
-        tried = possible_paths(self.path, self.data_dir)
-        existing = [path for path in tried if path.exists()]
-        require_finished(existing[0] if existing else tried[-1], self.obtain)
+        candidates = possible_paths(self.path, self.data_dir)
+        existing = [path for path in candidates if path.exists()]
+        path = existing[0] if existing else candidates[-1]
+        require_finished(path, self.obtain)
         columns = super()._open()
         self._check_keys(columns)
         return columns
@@ -240,19 +244,21 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
             [n] bool, True for rows that overflow or divide by zero.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            centered = vectors.astype(np.float64) - (0.0 if center is None else center)
-            is_bad = np.zeros(len(centered), dtype=bool)
+            scaled = vectors.astype(np.float64)
+            if center is not None:
+                scaled -= center
+            is_bad = np.zeros(len(scaled), dtype=bool)
             if self.unit_norm:
                 # Row by row, so that a record's norm has the same bits among any other records.
-                norms = np.array([np.sqrt(np.sum(row * row)) for row in centered])
+                norms = np.array([np.sqrt(np.sum(row * row)) for row in scaled])
                 # The norm of a row that is not zero underflows to 0 if its numbers are tiny.
-                has_nonzero = centered.reshape(len(centered), -1).any(axis=1)
+                has_nonzero = scaled.reshape(len(scaled), -1).any(axis=1)
                 is_bad = ~np.isfinite(norms) | ((norms == 0) & has_nonzero)
                 divisors = np.where(norms > 0, norms, 1.0)
-                centered = centered / divisors.reshape(-1, *[1] * (centered.ndim - 1))
-            features[:] = centered * self.scale
-        is_finite = np.isfinite(features).reshape(len(centered), -1).all(axis=1)
-        return np.asarray(is_bad | ~is_finite)
+                scaled = scaled / _one_a_row(divisors, scaled.ndim)
+            features[:] = scaled * self.scale
+        is_finite = np.isfinite(features).reshape(len(features), -1).all(axis=1)
+        return is_bad | ~is_finite
 
     def _center_source(self) -> str:
         """Return a text that says which center is subtracted, for the record of a run."""
@@ -275,6 +281,11 @@ class Embeddings(EmbeddingsSettings, LabelledFile):
         if self.public_scaling:
             return declared("center_given_public", setting=setting)
         return not_held("center_given_undeclared", setting=setting)
+
+
+def _one_a_row(values: np.ndarray, axes: int) -> np.ndarray:
+    """Return values [n] in a shape [n, 1, ...] of ``axes`` axes, to divide arrays of n rows by."""
+    return values.reshape(-1, *[1] * (axes - 1))
 
 
 def public_digest(test: Records, center: np.ndarray) -> str:

@@ -42,8 +42,7 @@ from agt.data.ids import keyed_hash
 HALVINGS = 10
 CROSS_KEY = "table/crosses"
 _NO_SLOT = -1  # of a missing value
-MAX_COMPARED_EDGES = 100  # of one column; of more, a binary search is faster
-COMPARED_ROWS = 2**14  # numbers of a column that are compared at once, so that they stay in cache
+CODED_ROWS = 2**14  # rows that are coded at once, so that they stay in cache
 ARRAY_BYTES = 2**27  # features of a file that need more are held as codes
 
 
@@ -181,13 +180,11 @@ class Encoding:
         if lookup is None:
             return self(numbers, words)
         codes = np.empty((len(numbers), len(self.widths)), dtype=np.uint8)
-        for rows in block_slices(len(numbers), COMPARED_ROWS):
+        for rows in block_slices(len(numbers), CODED_ROWS):
             columns = zip(self.widths, (*numbers[rows].T, *words[rows].T), strict=True)
             for index, (column, values) in enumerate(columns):
                 slots = self._slots(column, values)
                 missing_code = len(lookup.lookups[index].levels) - 1
-                # Looking features up wraps codes beyond the levels, and would give another row's.
-                assert slots.max() <= missing_code
                 codes[rows, index] = np.where(slots == _NO_SLOT, missing_code, slots)
         return as_array(CodedFeatures(codes, lookup))
 
@@ -206,11 +203,10 @@ class Encoding:
         lookups = []
         for index, (column, width) in enumerate(self.widths.items()):
             if column in self.listed:
-                levels = np.eye(width, dtype=np.float32)
+                levels = np.eye(width + 1, width, dtype=np.float32)
             else:
                 levels = _thermometer_levels(self.thresholds[column])
-            missing = np.zeros((1, width), dtype=np.float32)
-            lookups.append(Lookup(index, np.concatenate([levels, missing])))
+            lookups.append(Lookup(index, levels))
         if self.indicator:
             for lookup in [*lookups]:
                 is_missing = np.zeros((len(lookup.levels), 1), dtype=np.float32)
@@ -252,8 +248,7 @@ class Encoding:
             (present,) = np.nonzero(slots != _NO_SLOT)
             block[present, slots[present]] = 1.0
         else:
-            block[:] = _thermometer_levels(self.thresholds[column])[slots]
-            block[slots == _NO_SLOT] = 0.0  # which had the last level: _NO_SLOT is -1
+            block[:] = _thermometer_levels(self.thresholds[column])[slots]  # -1 is the last level
         return slots
 
     def _add_crosses(self, block: np.ndarray, slots: list[np.ndarray]) -> None:
@@ -264,20 +259,26 @@ class Encoding:
             slots: the slots of each column, [n] integers.
         """
         rows = np.arange(len(block))
-        pairs = list(combinations(zip(self.widths, slots, strict=True), 2))
+        slots_of_columns = zip(self.widths, slots, strict=True)
+        pairs = [*combinations(slots_of_columns, 2)]
         share = math.sqrt(len(slots) / max(1, len(pairs)))
         for (first, first_slots), (second, second_slots) in pairs:
             # One number for each pair of slots; slots begin with _NO_SLOT = -1.
             second_count = int(second_slots.max(initial=0)) + 2
             combined = (first_slots + 1) * second_count + second_slots + 1
-            distinct, row_pair = np.unique(combined, return_inverse=True)
-            slot_pairs = np.stack([distinct // second_count - 1, distinct % second_count - 1])
-            names = [f"{first}\0{a}\0{second}\0{b}" for a, b in slot_pairs.T]
+            distinct, index_of_row = np.unique(combined, return_inverse=True)
+            slots_of_first = distinct // second_count - 1
+            slots_of_second = distinct % second_count - 1
+            names = [
+                f"{first}\0{first_slot}\0{second}\0{second_slot}"
+                for first_slot, second_slot in zip(slots_of_first, slots_of_second, strict=True)
+            ]
             hashes = keyed_hash(names, CROSS_KEY)
-            weight = np.where(hashes >> np.uint64(63), share, -share)
-            weight[(slot_pairs == _NO_SLOT).any(axis=0)] = 0.0
-            bucket = (hashes % np.uint64(self.crosses)).astype(np.int64)
-            block[rows, bucket[row_pair]] += weight.astype(np.float32)[row_pair]
+            weights = np.where(hashes >> np.uint64(63), share, -share)
+            is_missing = (slots_of_first == _NO_SLOT) | (slots_of_second == _NO_SLOT)
+            weights[is_missing] = 0.0
+            buckets = (hashes % np.uint64(self.crosses)).astype(np.int64)
+            block[rows, buckets[index_of_row]] += weights.astype(np.float32)[index_of_row]
 
 
 def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
@@ -299,34 +300,22 @@ def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
 
 def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return the number of ordered edges that each number reaches, ``_NO_SLOT`` for NaN."""
-    if len(edges) <= MAX_COMPARED_EDGES and len(numbers) >= COMPARED_ROWS:
-        slots = _count_reached_edges(numbers, edges)
-    else:
-        slots = np.searchsorted(edges, numbers, side="right")
+    slots = np.searchsorted(edges, numbers, side="right")
     return np.where(np.isnan(numbers), _NO_SLOT, slots)
 
 
-def _count_reached_edges(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the number of edges that each number reaches, [n] int64.
-
-    Many numbers are compared with every edge in a third of the time of a binary search.
-    """
-    counts = np.empty(len(numbers), dtype=np.int64)
-    for rows in block_slices(len(numbers), COMPARED_ROWS):
-        block = numbers[rows]
-        count = np.zeros(len(block), dtype=np.uint8)
-        for edge in edges:
-            count += block >= edge
-        counts[rows] = count
-    return counts
-
-
 def _thermometer_levels(edges: Sized) -> np.ndarray:
-    """Return [m + 1, m] float32, the features of a number that reaches 0, 1, ... of m edges."""
+    """Return the features of a number that reaches 0, 1, ... of m edges; last, of a missing one.
+
+    Returns:
+        [m + 2, m] float32.
+    """
     unit = np.float32(_unit(edges))
     count = len(edges)
-    is_reached = np.arange(count) < np.arange(count + 1)[:, None]
-    return np.where(is_reached, unit, -unit)
+    is_reached = np.arange(count) < np.arange(count + 2)[:, None]
+    levels = np.where(is_reached, unit, -unit)
+    levels[-1] = 0.0
+    return levels
 
 
 def _unit(edges: Sized) -> float:

@@ -24,7 +24,7 @@ import numpy as np
 
 from agt.data.arrays import row_words
 from agt.data.dataset import Dataset, DataSource
-from agt.data.ids import CONTENT, content_ids
+from agt.data.ids import CONTENT, default_ids
 from agt.data.records import Records
 from agt.errors import DataError
 from agt.facts import Evidence, Fact, declared, not_held, proved
@@ -183,5 +183,4 @@ def _copy_groups_by_content(train: Records) -> np.ndarray:
     """
     if not all(CONTENT.fullmatch(str(name)) for name in train.ids.tolist()):
         return train.ids
-    tags = [f"{label} {public}" for label, public in zip(train.labels, train.public, strict=True)]
-    return content_ids(train.features, np.array(tags, dtype=object), numbered=False)
+    return default_ids(train.features, train.labels, train.public, numbered=False)

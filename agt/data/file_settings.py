@@ -306,16 +306,7 @@ class ColumnsSettings:
             if limits is not None:
                 check_edges(f"numeric.{column}", limits)
         for column, values in self.categorical.items():
-            listed = {str(value) for value in values}
-            if len(listed) < len(values):
-                raise ValueError(f"categorical.{column} lists a value twice: remove one of the two")
-            listed_as_missing = listed & {*self._markers}
-            if listed_as_missing:
-                raise ValueError(
-                    f"categorical.{column} lists {min(listed_as_missing)!r} as a value, but "
-                    "missing_values lists it as a missing value: remove it from one of the two "
-                    "lists"
-                )
+            self._check_list(column, values)
         in_both = self.numeric.keys() & self.categorical.keys()
         if in_both:
             raise ValueError(
@@ -331,6 +322,19 @@ class ColumnsSettings:
         self._check_listed("from_data", self.from_data)
         constants = [name for name in self.proposed_from_rows if name != DECLARED_SIZE]
         self._check_listed("proposed_from_rows", constants)
+
+    def _check_list(self, column: str, values: tuple[LabelWord, ...]) -> None:
+        """Raise ValueError if the list of a column has a value twice, or one that means missing."""
+        listed = {str(value) for value in values}
+        if len(listed) < len(values):
+            raise ValueError(f"categorical.{column} lists a value twice: remove one of the two")
+        listed_as_missing = listed & {*self._markers}
+        if listed_as_missing:
+            raise ValueError(
+                f"categorical.{column} lists {min(listed_as_missing)!r} as a value, but "
+                "missing_values lists it as a missing value: remove it from one of the two "
+                "lists"
+            )
 
     def _check_listed(self, setting: str, names: Iterable[str]) -> None:
         """Raise ValueError unless each name in a list is that of a feature, or ``CLASSES``."""

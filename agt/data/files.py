@@ -4,13 +4,12 @@ Columns are read when they are asked for; arrays of a folder stay memory-mapped;
 blocks of rows.
 """
 
-import struct
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +35,21 @@ _LARGE_TEXT_BYTES = 2**23
 """A text file with more bytes is read in blocks."""
 _LARGE_ARRAY_BYTES = 16 * _LARGE_TEXT_BYTES
 """Arrays with more bytes are read in blocks."""
-_ZIP_HEADER_LENGTHS_AT = 26
-"""Where the local header of a zip member has the lengths of its name and its extra field."""
 
-Block = tuple[tuple[str, ...], Callable[[str], np.ndarray | pa.Array], int]
-"""Some rows of a file: the names of the columns, column -> its values, the number of rows."""
+
+@dataclass(frozen=True)
+class _Block:
+    """Some rows of a file that follow one another.
+
+    Attributes:
+        names: the names of the columns.
+        read: column -> its values in these rows.
+        row_count: the number of rows.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[str], np.ndarray | pa.Array]
+    row_count: int
 
 
 def check_kind(path: Path, encoding: str | None = None) -> None:
@@ -225,8 +234,7 @@ def _open_parquet(path: Path) -> ColumnReader:
 def open_blocks(path: Path, csv_format: CsvFormat | None) -> Iterator[ColumnReader]:
     """Yield the rows of a large file in blocks of ``ROWS``, or about as many.
 
-    An array of an npz that is compressed is held as a whole, and so is one whose length is not the
-    number of rows.
+    Arrays of an npz are held as a whole, unlike those of a folder, which are memory-mapped.
 
     Args:
         path: the file or folder, which exists and has a known format.
@@ -241,9 +249,9 @@ def open_blocks(path: Path, csv_format: CsvFormat | None) -> Iterator[ColumnRead
     format_of_cells = csv_format if is_delimited(path) else None
     first_row = 0
     try:
-        for names, read, row_count in _blocks_of(path, csv_format):
-            yield ColumnReader(path, names, read, format_of_cells, first_row)
-            first_row += row_count
+        for block in _blocks_of(path, csv_format):
+            yield ColumnReader(path, block.names, block.read, format_of_cells, first_row)
+            first_row += block.row_count
     except DAMAGE_ERRORS as error:
         # What does not look like text may be in another encoding than the one it is read in.
         kind = DataError if format_of_cells is None else CsvFormatError
@@ -253,27 +261,26 @@ def open_blocks(path: Path, csv_format: CsvFormat | None) -> Iterator[ColumnRead
         ) from None
 
 
-def _blocks_of(path: Path, csv_format: CsvFormat) -> Iterator[Block]:
+def _blocks_of(path: Path, csv_format: CsvFormat) -> Iterator[_Block]:
     """Return the blocks of a file or folder, by the format that its name says."""
     if path.is_dir():
-        reader = _open_folder(path)
-        return _blocks_of_arrays({name: reader.read(name) for name in reader.names})
+        return _blocks_of_arrays(_open_folder(path))
     if path.suffix.lower() == ".npz":
-        names = _open_npz(path).names
-        return _blocks_of_arrays({name: _map_npz_array(path, name) for name in names})
+        return _blocks_of_arrays(_open_npz(path))
     return _blocks_of_table(path, csv_format)
 
 
-def _blocks_of_arrays(arrays: Mapping[str, np.ndarray]) -> Iterator[Block]:
+def _blocks_of_arrays(columns: ColumnReader) -> Iterator[_Block]:
     """Yield the rows of arrays in blocks of ``ROWS``.
 
     Args:
-        arrays: name -> array. The longest has a row for each record.
+        columns: an npz or a folder. Its longest array has a row for each record.
     """
+    arrays = {name: columns.read(name) for name in columns.names}
     row_count = max((len(array) for array in arrays.values() if array.ndim), default=0)
     for start in range(0, row_count, ROWS):
-        read = partial(_rows_of_array, arrays, row_count, start)
-        yield tuple(arrays), read, min(ROWS, row_count - start)
+        read_rows = partial(_rows_of_array, arrays, row_count, start)
+        yield _Block(columns.names, read_rows, min(ROWS, row_count - start))
 
 
 def _rows_of_array(
@@ -286,7 +293,7 @@ def _rows_of_array(
     return array
 
 
-def _blocks_of_table(path: Path, csv_format: CsvFormat) -> Iterator[Block]:
+def _blocks_of_table(path: Path, csv_format: CsvFormat) -> Iterator[_Block]:
     """Yield the rows of a csv or parquet file in the batches in which Arrow reads them."""
     batches: Iterable[pa.RecordBatch]
     if is_delimited(path):
@@ -297,47 +304,4 @@ def _blocks_of_table(path: Path, csv_format: CsvFormat) -> Iterator[Block]:
         names = tuple(file.schema_arrow.names)
         batches = file.iter_batches(ROWS)
     for batch in batches:
-        yield names, batch.column, batch.num_rows
-
-
-def _map_npz_array(path: Path, name: str) -> np.ndarray:
-    """Return an array of an npz: memory-mapped if it is stored without compression, else read."""
-    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        member = archive.getinfo(f"{name}.npy")
-        _seek_content(file, member)
-        if member.compress_type == zipfile.ZIP_STORED:
-            mapped = _map_npy_at(path, file)
-            if mapped is not None:
-                return mapped
-    return _read_npz_array(path, name)
-
-
-def _seek_content(file: BinaryIO, member: zipfile.ZipInfo) -> None:
-    """Move to where a member of a zip archive begins, behind its local header.
-
-    The header has 30 bytes. Its last four are the lengths of two fields that follow it.
-    """
-    file.seek(member.header_offset + _ZIP_HEADER_LENGTHS_AT)
-    name_length, extra_length = struct.unpack("<HH", file.read(4))
-    file.seek(name_length + extra_length, 1)  # from here on
-
-
-def _map_npy_at(path: Path, file: BinaryIO) -> np.ndarray | None:
-    """Return the memory-mapped array whose npy header is at the position of an open file.
-
-    Args:
-        path: the file.
-        file: the same file, opened.
-
-    Returns:
-        None if it cannot be mapped: it has objects, no axis, or no values.
-    """
-    read_header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    version = np.lib.format.read_magic(file)
-    shape, is_fortran_order, dtype = read_header[version](file)
-    if dtype.hasobject or not shape or 0 in shape:
-        return None
-    return np.memmap(path, dtype, "r", file.tell(), shape, "F" if is_fortran_order else "C")
+        yield _Block(names, batch.column, batch.num_rows)

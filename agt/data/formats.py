@@ -27,13 +27,22 @@ COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?$"
 ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?$"
 _DAY = 86_400e6  # microseconds
 _DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
-_DIRECTIVE_DIGITS = {"Y": "4", "y": "2", "m": "1,2", "d": "1,2", "H": "1,2", "M": "1,2", "S": "1,2"}
+_DIRECTIVE_DIGITS = {
+    "Y": "4",
+    "y": "2",
+    "m": "1,2",
+    "d": "1,2",
+    "H": "1,2",
+    "M": "1,2",
+    "S": "1,2",
+    "f": "1,6",
+}
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
 _MONTH_PREFIXES = tuple(month[:3] for month in MONTHS)
-_MONTH_NAMES = {"b": "|".join(_MONTH_PREFIXES), "B": "|".join(MONTHS)}
+_MONTH_NAMES = {"b": _MONTH_PREFIXES, "B": MONTHS}
 _ZONE = r"Z|[+-]\d{2}(?::?\d{2})?"
 _TIME_OF_DAY = "HMSf"
 _BLANKS = "[\\s\u00a0\u202f\u2009]"
@@ -64,6 +73,14 @@ class CellFormat(Protocol):
     @property
     def expected(self) -> Message:
         """A sentence for messages that says what a cell must be."""
+
+
+def in_any_case(word: str) -> str:
+    """Return a regular expression for a word of ASCII letters in capital or small letters.
+
+    Nothing else matches it. Where a pattern ignores case, the long s (U+017F) would be an s.
+    """
+    return "".join(f"[{letter.upper()}{letter.lower()}]" for letter in word)
 
 
 def reads(form: CellFormat, words: pa.Array) -> bool:
@@ -114,10 +131,6 @@ def days(date: str) -> float:
     if not re.match(ISO_DATE, date):
         raise ValueError(f"{date!r} is not a date: write dates as in 2024-12-31")
     return float(days_since_1970(pa.array([date]))[0].as_py())
-
-
-# -- numbers
-# ---------------------------------------------------------------------------------------
 
 
 @schema
@@ -196,14 +209,10 @@ class NumberFormat:
         )
 
 
-# -- dates
-# -----------------------------------------------------------------------------------------
-
-
 def _check_date_format(text: str) -> str:
     """Return the text of a date format; raises ValueError where it is none."""
     directives = _DIRECTIVE.findall(text)
-    known = {*_DIRECTIVE_DIGITS, *_MONTH_NAMES, "f", "z"}
+    known = {*_DIRECTIVE_DIGITS, *_MONTH_NAMES, "z"}
     unknown = [name for name in directives if name not in known]
     if unknown:
         raise ValueError(
@@ -211,13 +220,11 @@ def _check_date_format(text: str) -> str:
             'or %B, English names), %d, %H %M %S %f and %z, as in "%d.%m.%Y"'
         )
     months = [name for name in directives if name in ("m", *_MONTH_NAMES)]
-    is_only_month = len(months) == 1 and months[0] != "m" and len(directives) == 2
-    if (
-        len(set(directives)) < len(directives)
-        or len(months) != 1
-        or not ("d" in directives or is_only_month)
-        or ("Y" in directives) == ("y" in directives)
-    ):
+    years = [name for name in directives if name in ("Y", "y")]
+    are_repeated = len(set(directives)) < len(directives)
+    is_named_month_of_year = len(directives) == 2 and "m" not in directives
+    has_day = "d" in directives or is_named_month_of_year
+    if are_repeated or len(months) != 1 or len(years) != 1 or not has_day:
         raise ValueError(
             "a date needs %d, one of %m, %b and %B, and one of %Y and %y, each once, as in "
             '"%d.%m.%Y" or "%d %b %Y"; the name of a month and a year, as in "%b %Y", are its '
@@ -281,49 +288,48 @@ class DateFormat:
         """The regular expression of a cell, with a group for each directive of ``text``."""
         pattern = "^"
         end = 0
-        matches = [*_DIRECTIVE.finditer(self.text)]
-        # If nothing separates two groups of digits, each has a fixed number of them.
-        touching: set[int] = set()
-        for first, second in pairwise(matches):
-            are_digits = second[1] != "z" and not {first[1], second[1]} & {*_MONTH_NAMES}
-            if first.end() == second.start() and are_digits:
-                touching |= {first.start(), second.start()}
-        for match in matches:
-            pattern += re.escape(self.text[end : match.start()])
-            end = match.end()
-            name = match[1]
-            digits = _DIRECTIVE_DIGITS.get(name, "1,6")
-            if match.start() in touching:
-                digits = digits[-1]
-            matched = _ZONE if name == "z" else rf"\d{{{digits}}}"
-            if name in _MONTH_NAMES:
-                matched = f"(?i:{_MONTH_NAMES[name]})"
-            pattern += f"(?P<{name}>{matched})"
+        for directive in _DIRECTIVE.finditer(self.text):
+            separator = re.escape(self.text[end : directive.start()])
+            pattern += f"{separator}(?P<{directive[1]}>{self._pattern_of(directive)})"
+            end = directive.end()
         return f"{pattern}{re.escape(self.text[end:])}$"
+
+    def _pattern_of(self, directive: re.Match[str]) -> str:
+        """Return the regular expression of what a directive of ``text`` reads."""
+        name = directive[1]
+        if name == "z":
+            return _ZONE
+        if name in _MONTH_NAMES:
+            return "|".join(map(in_any_case, _MONTH_NAMES[name]))
+        digits = _DIRECTIVE_DIGITS[name]
+        if directive.start() in self._touching_directives:
+            digits = digits[-1]  # the largest number of them
+        return rf"\d{{{digits}}}"
+
+    @cached_property
+    def _touching_directives(self) -> set[int]:
+        """Where directives of digits begin in ``text`` that nothing separates from another.
+
+        Such digits have a fixed number, because otherwise nothing would say where they end.
+        """
+        starts: set[int] = set()
+        for first, second in pairwise(_DIRECTIVE.finditer(self.text)):
+            are_digits = first[1] not in _MONTH_NAMES and second[1] in _DIRECTIVE_DIGITS
+            if first.end() == second.start() and are_digits:
+                starts |= {first.start(), second.start()}
+        return starts
 
     def numbers(self, cells: pa.Array) -> pa.Array:
         """Return the days since 1970-01-01 in each cell, float64 (``CellFormat.numbers``)."""
         parts = _parts(cells, self._pattern)
-        part = {name: pc.struct_field(parts, name) for name in self._directives}
-        if "y" in part:
-            last_century = pc.greater_equal(part["y"], "69")
-            century = pc.if_else(last_century, "19", "20")
-            part["Y"] = pc.binary_join_element_wise(century, part["y"], "")
-        for name in _MONTH_NAMES.keys() & part.keys():
-            prefix = pc.utf8_capitalize(pc.utf8_slice_codeunits(part[name], 0, 3))
-            index = pc.index_in(prefix, pa.array(_MONTH_PREFIXES))
-            part["m"] = pc.add(index, 1).cast(pa.string())
-        two = {name: pc.utf8_lpad(part[name], 2, "0") for name in "mdHMS" if name in part}
-        day = two.get("d", pa.scalar("01"))
-        iso = pc.binary_join_element_wise(part["Y"], two["m"], day, "-")
-        times = [two.get(name, pa.scalar("00")) for name in "HMS"]
-        clock = pc.binary_join_element_wise(*times, ":")
-        if "f" in part:
-            clock = pc.binary_join_element_wise(clock, pc.utf8_rpad(part["f"], 6, "0"), ".")
-        iso = pc.binary_join_element_wise(iso, clock, "T")
-        if "z" not in part:
-            return days_since_1970(iso)
-        return days_since_1970(pc.binary_join_element_wise(iso, part["z"], ""), "UTC")
+        text_of = {name: pc.struct_field(parts, name) for name in self._directives}
+        day = _two_digits(text_of["d"]) if "d" in text_of else pa.scalar("01")
+        date = pc.binary_join_element_wise(_year(text_of), _month(text_of), day, "-")
+        time = pc.binary_join_element_wise(date, _time_of_day(text_of), "T")
+        if "z" not in text_of:
+            return days_since_1970(time)
+        with_zone = pc.binary_join_element_wise(time, text_of["z"], "")
+        return days_since_1970(with_zone, "UTC")
 
     @property
     def expected(self) -> Message:
@@ -342,6 +348,43 @@ class DateFormat:
 
 
 _EXAMPLE = ("2024", "24", "12", "Dec", "December", "31", "23", "59", "58", "5", "+01:00")
+
+
+def _year(text_of: Mapping[str, pa.Array]) -> pa.Array:
+    """Return the year of each date in four digits, from the text of each directive."""
+    if "y" not in text_of:
+        return text_of["Y"]
+    is_last_century = pc.greater_equal(text_of["y"], "69")
+    century = pc.if_else(is_last_century, "19", "20")
+    return pc.binary_join_element_wise(century, text_of["y"], "")
+
+
+def _month(text_of: Mapping[str, pa.Array]) -> pa.Array:
+    """Return the month of each date in two digits, from the text of each directive."""
+    for name in _MONTH_NAMES.keys() & text_of.keys():  # one at most
+        prefix = pc.utf8_capitalize(pc.utf8_slice_codeunits(text_of[name], 0, 3))
+        index = pc.index_in(prefix, pa.array(_MONTH_PREFIXES))
+        return _two_digits(pc.add(index, 1).cast(pa.string()))
+    return _two_digits(text_of["m"])
+
+
+def _time_of_day(text_of: Mapping[str, pa.Array]) -> pa.Array:
+    """Return the time of day of each date as in 23:59:58.500000, from the text of each directive.
+
+    What no directive reads is 00. Without any directive the result is a scalar.
+    """
+    parts = []
+    for name in "HMS":
+        parts.append(_two_digits(text_of[name]) if name in text_of else pa.scalar("00"))
+    time = pc.binary_join_element_wise(*parts, ":")
+    if "f" not in text_of:
+        return time
+    return pc.binary_join_element_wise(time, pc.utf8_rpad(text_of["f"], 6, "0"), ".")
+
+
+def _two_digits(numbers: pa.Array) -> pa.Array:
+    """Return text of one or two digits with a zero before a single digit."""
+    return pc.utf8_lpad(numbers, 2, "0")
 
 
 def _parts(cells: pa.Array, pattern: str) -> pa.Array:

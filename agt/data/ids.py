@@ -29,8 +29,6 @@ _LISTED_ROWS = 2**9
 
 _NUMBER_BYTES = 8  # of how many copies came before
 
-FEW_NAMES = 10_000  # that are counted one by one sooner than by their hashes
-
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 _NUMBERED = re.compile(r"(|.*\D)(\d{1,18})((?:\.0*)?\D*)", re.DOTALL)
@@ -347,8 +345,6 @@ def most_frequent(names: np.ndarray, allowed: int = 1) -> FrequentName | None:
     Returns:
         None: no name occurs more than ``allowed`` times.
     """
-    if len(names) <= FEW_NAMES and max(Counter(names.tolist()).values(), default=0) <= allowed:
-        return None
     hashes = np.concatenate([np.empty(0, np.uint64), *map(rough_hash, pieces(names))])
     ordered = np.sort(hashes)
     # A hash that equals the one ``allowed`` places before it occurs more than ``allowed`` times.
@@ -410,22 +406,33 @@ def resemble_row_numbers(names: np.ndarray) -> bool:
         names: [n] str, in any order; they may repeat. A single name does not look so.
     """
     distinct_names = pc.unique(pa.array(names, pa.string()))
-    only_digits = pc.match_substring_regex(distinct_names, _DIGITS)
-    # The numbers inside of each text around them, as (text before, text after) -> numbers.
-    numbers_in_text = defaultdict[tuple[str, str], set[int]](set)
-    with_text = distinct_names.filter(pc.invert(only_digits)).to_pylist()
-    for match in filter(None, map(_NUMBERED.fullmatch, with_text)):
-        numbers_in_text[match[1], match[3]].add(int(match[2]))
-    # Names of digits alone, of which there may be millions, are not read one by one.
-    plain = distinct_names.filter(only_digits).cast(pa.int64()).to_numpy()
-    # Digits of other scripts, such as Arabic, are plain numbers, too.
-    other_digits = np.array([*numbers_in_text.pop(("", ""), ())], dtype=np.int64)
-    groups = [distinct(np.concatenate([plain, other_digits]))]
-    groups += [np.array([*group]) for group in numbers_in_text.values()]
-    largest = max(groups, key=len)
+    largest = max(_numbers_by_text(distinct_names), key=len)
     if 2 * len(largest) <= len(distinct_names):
         return False
     low = int(largest.min())
     step = int(np.gcd.reduce(largest - low))
     span = int(largest.max()) - low
     return span < _ROWS_A_NUMBER * step * len(largest)
+
+
+def _numbers_by_text(names: pa.Array) -> list[np.ndarray]:
+    """Return the numbers inside of names, a group for each text around them.
+
+    Args:
+        names: distinct names, such as p7 and p9, whose numbers are in one group.
+
+    Returns:
+        [m] int64 for each group, distinct; the first, which may be empty, has no text around them.
+    """
+    only_digits = pc.match_substring_regex(names, _DIGITS)
+    # The text around a number, as (text before, text after) -> numbers.
+    numbers_in_text = defaultdict[tuple[str, str], set[int]](set)
+    with_text = names.filter(pc.invert(only_digits)).to_pylist()
+    for match in filter(None, map(_NUMBERED.fullmatch, with_text)):
+        numbers_in_text[match[1], match[3]].add(int(match[2]))
+    # Names of digits alone, of which there may be millions, are not read one by one.
+    plain = names.filter(only_digits).cast(pa.int64()).to_numpy()
+    # Digits of other scripts, such as Arabic, are a group of their own.
+    groups = [distinct(plain)]
+    groups += [np.array([*numbers]) for numbers in numbers_in_text.values()]
+    return groups

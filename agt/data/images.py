@@ -7,6 +7,7 @@ processed by itself); balancing by counting classes would not be.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,9 +19,10 @@ from agt.data.dataset import Dataset
 from agt.data.files import open_columns, same_length, same_shape
 from agt.data.ids import default_ids, hash_split, uniform
 from agt.data.image_settings import DigitsSettings, ImageConstants, MedMnistSettings, MnistSettings
-from agt.data.labelled import class_indices, queries, query_labels, read_labels
+from agt.data.labels import class_indices, query_labels, read_labels
 from agt.data.meanings import split_fact
 from agt.data.medmnist_files import INSTALL, info_of, md5_of, official_file
+from agt.data.queries import queries
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget
 from agt.errors import ConfigError, DataError, DataMissing
@@ -54,13 +56,19 @@ class Digits(DigitsSettings):
         ids = default_ids(pixels, digits)
         used_digits = self.classes or tuple(range(10))
         is_used = np.isin(digits, used_digits)
-        labels = np.array([used_digits.index(digit) for digit in digits[is_used].tolist()])
         all_records = records(
-            self._scale(pixels[is_used]), labels, ids[is_used], rows=np.flatnonzero(is_used)
+            self._scale(pixels[is_used]),
+            np.array([used_digits.index(digit) for digit in digits[is_used].tolist()]),
+            ids[is_used],
+            rows=np.flatnonzero(is_used),
         )
         # Copies have the same content, so they are on the same side of the split.
         contents = default_ids(pixels, digits, numbered=False)[is_used]
         is_test = hash_split(contents, self.test_fraction, self.split_key)
+        selection = evidence(
+            proved("digits_used", digits=tuple(self._names)),
+            split_fact(self.test_fraction, self.split_key),
+        )
         scaled = proved("pixels_divided", levels=self.LEVELS, center=self.CENTER)
         return Dataset(
             name=self.NAME,
@@ -69,10 +77,7 @@ class Digits(DigitsSettings):
             test=all_records.take(is_test),
             declared_size=self.declared_size,
             scaling={"divisor": self.LEVELS, "center": self.CENTER},
-            selection=evidence(
-                proved("digits_used", digits=tuple(self._names)),
-                split_fact(self.test_fraction, self.split_key),
-            ),
+            selection=selection,
             preprocessing=evidence(scaled),
         )
 
@@ -171,30 +176,35 @@ class MedMnist(MedMnistSettings):
             DataError: the file has a wrong hash or is damaged, the set is multi-label or
                 three-dimensional, or a class is unknown.
         """
-        path, origin = self._locate()
-        columns = open_columns(path, "dataset.path or data_dir")
-        images, labels = _read_splits(columns, ("train", "val") if self.with_val else ("train",))
+        file = self._locate()
+        columns = open_columns(file.path, "dataset.path or data_dir")
+        training_splits = ("train", "val") if self.with_val else ("train",)
+        images, labels = _read_splits(columns, training_splits)
         test_images, test_labels = _read_splits(columns, ("test",))
         ids = default_ids(images, labels)
-        used = self._used_classes(sorted({*labels.tolist(), *test_labels.tolist()}), path)
-        is_selected = self._are_selected(images, labels, used)
+        test_ids = default_ids(test_images, test_labels)
+        present_classes = sorted({*labels.tolist(), *test_labels.tolist()})
+        used = self._used_classes(present_classes, file.path)
         features = self._scale(images)
+        is_selected = self._are_selected(images, labels, used)
+        train = records(
+            features[is_selected],
+            self._indices(labels[is_selected], used),
+            ids[is_selected],
+            rows=np.flatnonzero(is_selected),
+        )
         is_test_used = np.isin(test_labels, used)
+        test = records(
+            self._scale(test_images[is_test_used]),
+            self._indices(test_labels[is_test_used], used),
+            test_ids[is_test_used],
+            rows=np.flatnonzero(is_test_used),
+        )
         return Dataset(
-            name=self.name + origin,
+            name=self.name + file.origin,
             target=ClassTarget(self._names(used)),
-            train=records(
-                features[is_selected],
-                self._indices(labels[is_selected], used),
-                ids[is_selected],
-                rows=np.flatnonzero(is_selected),
-            ),
-            test=records(
-                self._scale(test_images[is_test_used]),
-                self._indices(test_labels[is_test_used], used),
-                default_ids(test_images, test_labels)[is_test_used],
-                rows=np.flatnonzero(is_test_used),
-            ),
+            train=train,
+            test=test,
             declared_size=self.declared_size,
             scaling={"divisor": _WHITE, "center": self.center, "scale": self.scale},
             selection=self._selection(used),
@@ -235,7 +245,8 @@ class MedMnist(MedMnistSettings):
         if not self.held_out:
             return None
         is_rest = ~is_selected & ~np.isin(labels, self.held_out)
-        class_indices = self._indices(labels[is_rest], np.unique(labels[is_rest]).tolist())
+        classes = np.unique(labels[is_rest]).tolist()
+        class_indices = self._indices(labels[is_rest], classes)
         public = np.full(int(is_rest.sum()), self.pretrain_public)
         return records(features[is_rest], class_indices, ids[is_rest], public=public)
 
@@ -252,7 +263,8 @@ class MedMnist(MedMnistSettings):
 
     def read_queries(self, columns: ColumnReader) -> Records:
         """Read queries as ``load_queries`` does, from columns that are open already."""
-        images = _images(columns, "x" if "x" in columns.names else "images")
+        key = "x" if "x" in columns.names else "images"
+        images = _images(columns, key)
         constants = self.settled or validate(ImageConstants, self.load().settled, "dataset.settled")
         same_shape(images, constants.shape, columns.path)
         labels = np.full(len(images), UNLABELLED, dtype=np.int64)
@@ -269,45 +281,59 @@ class MedMnist(MedMnistSettings):
         """
         return info_of(self.name)
 
-    def _locate(self) -> tuple[Path, str]:
-        """Return the file, and what the name of the dataset must say about its origin.
+    def _locate(self) -> "_ImageFile":
+        """Return the file of the images, which may be downloaded, and its origin.
 
         Raises:
             ConfigError: the data set is unknown, or does not exist in this size.
             DataMissing: the file is not there and cannot be downloaded, or medmnist is needed.
             DataError: the official file has another hash, or records have several labels.
         """
-        path = None
+        own_path = None
         if self.path is not None:
-            path = locate(self.path, self.data_dir, "dataset.path or data_dir")
-        info = self._info
-        if info is None:
-            if path is None:
+            own_path = locate(self.path, self.data_dir, "dataset.path or data_dir")
+        if self._info is None:
+            if own_path is None:
                 raise DataMissing(
                     f"the official file of {self.name} needs the package medmnist, which is "
                     f"not installed: type {INSTALL}"
                 )
-            return path, _UNCHECKED
+            return _ImageFile(own_path, _UNCHECKED)
+        url, md5 = self._official_source(self._info)
+        if own_path is None:
+            path = resolve(Path(f"{self.name}{self._size_suffix}.npz"), self.data_dir)
+            return _ImageFile(official_file(path, url, md5, self.download))
+        is_official = own_path.is_file() and md5_of(own_path) == md5
+        return _ImageFile(own_path) if is_official else _ImageFile(own_path, _UNCHECKED)
+
+    def _official_source(self, info: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the address of the official file, and its MD5.
+
+        Args:
+            info: the metadata of this data set in the package medmnist.
+
+        Raises:
+            ConfigError: the data set does not exist in this size.
+            DataError: records have several labels.
+        """
         if "multi-label" in info["task"]:
             raise DataError(
                 f"{self.name}: records with several labels are not supported: choose a data "
                 "set with one label for each record"
             )
-        suffix = "" if self.size == 28 else f"_{self.size}"
+        suffix = self._size_suffix
         if f"url{suffix}" not in info:
-            larger = (int(key.removeprefix("url_")) for key in info if key.startswith("url_"))
-            sizes = [28, *larger]
-            data_set = info["python_class"]
+            larger = [int(key.removeprefix("url_")) for key in info if key.startswith("url_")]
             raise ConfigError(
-                f"dataset.size={self.size}: {data_set} only exists in the sizes {sizes}"
+                f"dataset.size={self.size}: {info['python_class']} only exists in the sizes "
+                f"{[28, *larger]}"
             )
-        url = info[f"url{suffix}"]
-        md5 = info[f"MD5{suffix}"]
-        if path is None:
-            path = resolve(Path(f"{self.name}{suffix}.npz"), self.data_dir)
-            return official_file(path, url, md5, self.download), ""
-        is_official = path.is_file() and md5_of(path) == md5
-        return path, "" if is_official else _UNCHECKED
+        return info[f"url{suffix}"], info[f"MD5{suffix}"]
+
+    @property
+    def _size_suffix(self) -> str:
+        """What names of MedMNIST have at their end for images of this size."""
+        return "" if self.size == 28 else f"_{self.size}"
 
     def _used_classes(self, present: list[int], path: Path) -> list[int]:
         """Return the classes of MedMNIST that training and test records may have, increasing.
@@ -434,6 +460,20 @@ class MedMnist(MedMnistSettings):
             values["rates"] = tuple(rates)
             values["key"] = self.keep_key
         return evidence(proved(code, **values), declared("split_of_medmnist"))
+
+
+@dataclass(frozen=True)
+class _ImageFile:
+    """A file of images.
+
+    Attributes:
+        path: the file.
+        origin: what the name of the dataset must say about where the file is from; empty: it is the
+            official one.
+    """
+
+    path: Path
+    origin: str = ""
 
 
 def _read_splits(columns: ColumnReader, splits: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:

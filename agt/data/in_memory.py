@@ -14,7 +14,7 @@ import pandas as pd
 
 from agt.data.dataset import Dataset
 from agt.data.ids import default_ids, resemble_row_numbers
-from agt.data.labelled import MAX_FOUND, class_indices
+from agt.data.labels import MAX_FOUND, class_indices
 from agt.data.meanings import label_free_facts, label_range_fact
 from agt.data.records import UNLABELLED, Records, records
 from agt.data.target import ClassTarget, NumericTarget, Target, check_numbers
@@ -142,22 +142,14 @@ def dataset_from_arrays(
         units = check_names("units", units, count)
     if public is not None:
         public = _check_public(public, count)
+    if ids is not None:
+        ids = check_names("ids", ids, count)
+    selection_facts = _selection_facts(ids, units, public, declarations, label_free)
+    rows_fact = column_facts[0] if column_facts else _features_fact(declarations.features)
     if ids is None:
         hashed_labels = None if label_free else labels.indices
-        names = default_ids(features, hashed_labels, units, public, exact=True)
-    else:
-        names = check_names("ids", ids, count)
-    train = records(features, labels.indices, names, units, public)
-    selection_facts: list[Fact] = [proved("ids_by_content")]
-    if ids is not None:
-        selection_facts = [_ids_fact("ids", names, declarations.ids)]
-    if units is not None:
-        selection_facts.append(_ids_fact("units", units, declarations.ids))
-    if public is not None:
-        selection_facts.append(declared("marked_public"))
-    has_columns = ids is not None or units is not None or public is not None
-    selection_facts += label_free_facts(label_free, has_columns)
-    rows_fact = column_facts[0] if column_facts else _features_fact(declarations.features)
+        ids = default_ids(features, hashed_labels, units, public, exact=True)
+    train = records(features, labels.indices, ids, units, public)
     dataset = Dataset(
         name="arrays",
         target=labels.target,
@@ -173,6 +165,35 @@ def dataset_from_arrays(
         notes=labels.notes,
     )
     return dataset, labels.classes
+
+
+def _selection_facts(
+    ids: np.ndarray | None,
+    units: np.ndarray | None,
+    public: np.ndarray | None,
+    declarations: Declared,
+    label_free: bool,
+) -> list[Fact]:
+    """Return the facts on what ids, units and public flags of records depend on.
+
+    They are evidence for condition b of a privacy guarantee: each record is processed by itself.
+
+    Args:
+        ids: [n] str; None: ids are hashes of the content.
+        units: [n] str; None: each record is a separate unit.
+        public: [n] bool; None: all records are private.
+        declarations: the user's declarations about the arrays.
+        label_free: whether ids are hashed without labels.
+    """
+    facts: list[Fact] = [proved("ids_by_content")]
+    if ids is not None:
+        facts = [_ids_fact("ids", ids, declarations.ids)]
+    if units is not None:
+        facts.append(_ids_fact("units", units, declarations.ids))
+    if public is not None:
+        facts.append(declared("marked_public"))
+    has_columns = any(column is not None for column in (ids, units, public))
+    return [*facts, *label_free_facts(label_free, has_columns)]
 
 
 def _class_labels(y: np.ndarray, declarations: Declared) -> _TrainingLabels:
@@ -345,10 +366,12 @@ def _check_values(name: str, values: object, count: int) -> np.ndarray:
         )
     if missing_rows:
         raise DataError(f"{name}: row {missing_rows[0]} has no value, but every record needs one")
-    # Other types, such as int64, are types of numbers or of text anyway.
-    values_to_check = column.tolist() if column.dtype == object else []
-    if not all(isinstance(value, str | int | float) for value in values_to_check):
-        raise DataError(f"{name} must contain numbers or text, but contains values of another type")
+    if column.dtype == object:  # other types, such as int64, are types of numbers or of text
+        has_known_types = all(isinstance(value, str | int | float) for value in column.tolist())
+        if not has_known_types:
+            raise DataError(
+                f"{name} must contain numbers or text, but contains values of another type"
+            )
     return column
 
 

@@ -88,19 +88,23 @@ def official_file(path: Path, url: str, md5: str, download: bool) -> Path:
     """
     import pooch
 
-    if path.exists() and (actual := md5_of(path)) != md5:
-        raise DataError(
-            f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
-            "delete the file and download it again. If you trust this file, accept it without a "
-            f"check with dataset.path={path.name}"
-        )
-    if not path.exists() and not download:
+    if path.exists():
+        # pooch would replace a file with another hash.
+        actual = md5_of(path)
+        if actual != md5:
+            raise DataError(
+                f"{path}: this file has the MD5 {actual}, but medmnist's official file has {md5}: "
+                "delete the file and download it again. If you trust this file, accept it without "
+                f"a check with dataset.path={path.name}"
+            )
+    elif not download:
         raise DataMissing(
             f"{path} does not exist. Set dataset.download=true to download this file, or download "
             f"it yourself from {url}. If you have the file elsewhere, change dataset.path or "
             "data_dir"
         )
-    pooch.get_logger().setLevel("INFO" if sys.stderr.isatty() else "WARNING")
+    is_watched = sys.stderr.isatty()
+    pooch.get_logger().setLevel("INFO" if is_watched else "WARNING")
     by_hand = f"download {url} yourself and save it as {path}, or change dataset.path or data_dir"
     downloader = pooch.HTTPDownloader(timeout=_DOWNLOAD_SECONDS)
     try:

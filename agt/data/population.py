@@ -1,11 +1,18 @@
 """Whether queries fit the declared ranges and lists of the training data.
 
 Queries with many values outside of them may come from another population, for which the model was
-not trained.
+not trained. ``numbers_outside`` and ``words_outside`` count such values in one column of a file or
+of a block, ``sum_over_blocks`` adds up blocks, and ``population_mismatches`` judges the columns.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+
+import numpy as np
+
+from agt.errors import few
 
 FEW_VALUES = 20
 """Of fewer values of a column, only those far outside count, because so few show little."""
@@ -44,6 +51,61 @@ class Outside:
         return self.count / self.total if self.total else 1.0
 
 
+def numbers_outside(
+    column: str, numbers: np.ndarray, limits: Sequence[float], as_text: Callable[[float], str]
+) -> Outside:
+    """Count the numbers of a column that are outside of its range.
+
+    Args:
+        column: its name.
+        numbers: [n] float64, NaN where missing.
+        limits: the range, its ends first and last.
+        as_text: writes a number of this column for people.
+    """
+    low = limits[0]
+    high = limits[-1]
+    present = numbers[~np.isnan(numbers)]
+    outside = present[(present < low) | (present > high)]
+    with np.errstate(over="ignore"):
+        distance = np.maximum(low - outside, outside - high)
+    seen = "no value"
+    if len(present):
+        seen = f"{as_text(present.min())} to {as_text(present.max())}"
+    return Outside(
+        column,
+        count=len(outside),
+        total=len(present),
+        declared=f"[{as_text(low)}, {as_text(high)}]",
+        seen=seen,
+        far=int((distance > high - low).sum()),
+    )
+
+
+def words_outside(column: str, words: np.ndarray, listed: Sequence[str]) -> Outside:
+    """Count the words of a column that are not in its list.
+
+    Args:
+        column: its name.
+        words: [n] text, None where missing.
+        listed: the values of the list, as text.
+    """
+    rows_with = Counter(words.tolist())  # words as they occur first
+    missing = rows_with.pop(None, 0)
+    known = set(listed)
+    unlisted = {word: rows for word, rows in rows_with.items() if word not in known}
+    count = sum(unlisted.values())
+    seen = few(map(repr, unlisted)) if rows_with else "no value"
+    return Outside(
+        column,
+        count=count,
+        total=len(words) - missing,
+        declared=f"the {len(listed)} listed",
+        seen=seen,
+        far=count,
+        is_list=True,
+    )
+
+
 def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]:
     """Return sentences on columns that look like another population's; empty: no column does.
 
@@ -76,3 +138,33 @@ def population_mismatches(outside: Iterable[Outside], queries: int) -> list[str]
                 "another population than the training records"
             )
     return mismatches
+
+
+def sum_over_blocks(parts: Iterable[Outside]) -> tuple[Outside, ...]:
+    """Return the values outside of the declarations for a whole file, from those of its blocks.
+
+    The counts of a column are added. The values that are named are those of the block that has
+    most of them.
+
+    Args:
+        parts: one for each column and block.
+
+    Returns:
+        One for each column, without columns all of whose values fit.
+    """
+    blocks_of_column: dict[str, list[Outside]] = {}
+    for part in parts:
+        blocks_of_column.setdefault(part.column, []).append(part)
+    sums = []
+    for blocks in blocks_of_column.values():
+        count = sum(block.count for block in blocks)
+        total = sum(block.total for block in blocks)
+        far = sum(block.far for block in blocks)
+        if total and not count:
+            continue
+        largest = max(blocks, key=attrgetter("count"))
+        seen = largest.seen
+        if sum(block.count > 0 for block in blocks) > 1:
+            seen += ", among others"
+        sums.append(replace(largest, count=count, total=total, far=far, seen=seen))
+    return tuple(sums)

@@ -44,7 +44,12 @@ def read_prepared(folder: Path) -> dict[str, Any]:
     try:
         prepared = unseal(path.read_bytes())
         form = prepared["format"]
-        arrays = prepared["arrays"] if form == FORMAT else {}
+        if form != FORMAT:
+            raise DataError(
+                f"{path}: the file has format {form}, but this version of agt reads format "
+                f"{FORMAT}: {_REMEDY}"
+            )
+        arrays = prepared["arrays"]
     except FileNotFoundError:
         raise DataError(
             f"{folder}: the file {PREPARED} is missing, so this folder was not made by `agt data "
@@ -52,11 +57,6 @@ def read_prepared(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{path}: agt cannot read this file ({error}): {_REMEDY}") from None
-    if form != FORMAT:
-        raise DataError(
-            f"{path}: the file has format {form}, but this version of agt reads format "
-            f"{FORMAT}: {_REMEDY}"
-        )
     for name, array in arrays.items():
         array_path = folder / f"{name}.npy"
         _check_array(array_path, tuple(array["shape"]), np.dtype(array["dtype"]), array["sha256"])
@@ -161,7 +161,8 @@ def separate_preparation_fact(path: Path, units: bool) -> Fact | None:
     if not (path / PREPARED).exists():
         return None
     prepared = read_prepared(path)
-    alone = prepared.get("alone", {}).get("units" if units else "rows")
+    edited = "units" if units else "rows"
+    alone = prepared.get("alone", {}).get(edited)
     if not isinstance(alone, Mapping):
         return not_held("preparation_silent", file=PREPARED)
     text = str(alone["why"])  # the program that prepared the folder says why

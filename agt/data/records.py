@@ -57,30 +57,34 @@ class Records:
 
     def __post_init__(self) -> None:
         """Check shapes, types and ids, and that features are finite if they are in memory."""
-        n = len(self.features)
+        self._check_shapes()
+        row = _first_not_finite(self.features)
+        if row is not None:
+            raise DataError(
+                f"record {str(self.ids[row])!r} (number {row + 1} of {len(self)}) has a NaN or "
+                "infinite feature: correct or remove this record"
+            )
+        if isinstance(self.ids, Mapped):  # row numbers, which are unique
+            return
+        repeated = most_frequent(self.ids)
+        if repeated:
+            raise DataError(
+                f"record id {repeated.name!r} occurs {repeated.times} times, but ids must be "
+                "unique (if several rows belong to one person, name the person with units)"
+            )
+
+    def _check_shapes(self) -> None:
+        """Raise DataError unless arrays have a value for each record, and features are floats."""
         arrays = {name: getattr(self, name) for name in ("labels", "ids", "units", "public")}
         for name, array in (*arrays.items(), *self.groups.items()):
-            if array.shape != (n,):
+            if array.shape != (len(self),):
                 raise DataError(
-                    f"records: {name} has shape {array.shape}, but must have shape ({n},)"
+                    f"records: {name} has shape {array.shape}, but must have shape ({len(self)},)"
                 )
         if self.features.dtype not in (np.float32, np.float64):
             raise DataError(
                 f"records: features have the type {self.features.dtype}, but must have float32 or "
                 "float64"
-            )
-        row = _first_not_finite(self.features)
-        if row is not None:
-            record_id = str(self.ids[row])
-            record_name = f"record {record_id!r} (number {row + 1} of {n})"
-            raise DataError(
-                f"{record_name} has a NaN or infinite feature: correct or remove this record"
-            )
-        repeated = None if isinstance(self.ids, Mapped) else most_frequent(self.ids)  # row numbers
-        if repeated:
-            raise DataError(
-                f"record id {repeated.name!r} occurs {repeated.times} times, but ids must be "
-                "unique (if several rows belong to one person, name the person with units)"
             )
 
     def __len__(self) -> int:
@@ -129,23 +133,25 @@ class Records:
         Args:
             rows: indices without repetition, a mask or a slice.
         """
-        ids = self.ids[rows]
         if isinstance(rows, slice):
             indices = np.arange(*rows.indices(len(self)))
         elif rows.dtype == bool:
             indices = np.flatnonzero(rows)
         else:
             indices = rows % max(len(self), 1)  # negative indices count from the end
+        ids = self.ids[rows]
+        # That units are the ids themselves says that no units were given (``units_named``).
+        units = ids if self.units is self.ids else self.units[rows]
+        original_rows = indices if self.rows is None else self.rows[indices]
         return self._unchecked(
             features=self.features[rows],
             labels=self.labels[rows],
             ids=ids,
-            # That units are the ids themselves says that no units were given (``units_named``).
-            units=ids if self.units is self.ids else self.units[rows],
+            units=units,
             public=self.public[rows],
             groups={name: values[rows] for name, values in self.groups.items()},
             outside=(),
-            rows=indices if self.rows is None else self.rows[indices],
+            rows=original_rows,
         )
 
     def with_features(self, features: np.ndarray) -> "Records":
@@ -214,13 +220,15 @@ def records(
     """
     if labels.dtype != np.float64:
         labels = labels.astype(np.int64, copy=False)
+    if units is None:
+        units = ids
     if public is None:
         public = np.broadcast_to(np.False_, len(features))
     return Records(
         features=features,
         labels=labels,
         ids=ids,
-        units=ids if units is None else units,
+        units=units,
         public=public,
         outside=outside,
         id_column=id_column,

@@ -2,25 +2,32 @@
 of values. agt/data/encoding.py makes features of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from pydantic import Field
 
 from agt.data.cell_values import NULLS, missing_word
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
 from agt.data.encoding import Encoding
+from agt.data.file_rows import FileFeatures, FileRole, FileRows, RowContent
 from agt.data.file_settings import ColumnsSettings, FileConstants, TableSettings
 from agt.data.files import open_columns, same_length
 from agt.data.formats import CellFormat, DateFormat, DeclaredFormat, date_of
-from agt.data.labelled import FileFeatures, FileRole, FileRows, LabelledFile, RowContent
-from agt.data.population import MAX_RATE_OUTSIDE, Outside, population_mismatches
+from agt.data.frames import columns_of_frame
+from agt.data.labelled import LabelledFile
+from agt.data.population import (
+    MAX_RATE_OUTSIDE,
+    Outside,
+    numbers_outside,
+    population_mismatches,
+    words_outside,
+)
 from agt.data.settings import CLASSES, DECLARED_SIZE, MAX_FEATURES, SIZE, ColumnName, Limits
 from agt.data.written_ranges import check_unquoted_points
 from agt.errors import ConfigError, DataError, few
@@ -92,21 +99,7 @@ class Columns(ColumnsSettings):
                 'columns=agt.Columns(numeric={"age": [18, 100]}, categorical={"sex": ["f", "m"]}), '
                 "with the columns of your data frame"
             )
-        check_unquoted_points(Path(str(given)))
-        try:
-            node = parse_yaml(Path(str(given)).read_bytes(), str(given))
-        except (OSError, Broken) as error:
-            raise ConfigError(
-                f"columns={given} cannot be read as a dataset file ({error}): give "
-                "agt.Columns(...), or the path of a dataset file"
-            ) from None
-        included = [name for name in node.get("defaults") or () if isinstance(name, str)]
-        other_files = [name for name in included if name not in ("table", "_self_")]
-        if other_files:
-            raise ConfigError(
-                f"columns={given}: this file includes another file, {other_files[0]}, which "
-                "agt.Columns does not read: give one file that contains everything"
-            )
+        node = _read_dataset_file(str(given))
         if node.get("unit") and units is None:
             raise ConfigError(
                 f"columns={given}: this file says that column '{node['unit']}' names the person "
@@ -137,7 +130,7 @@ class Columns(ColumnsSettings):
             DataError: the frame lacks a column, or a value is of the wrong type, infinite, or
                 missing where ``missing`` is "error".
         """
-        return self._encoding(self._ranges)(*self._content(_reader_of(frame)))
+        return self._encoding(self._ranges)(*self._content(columns_of_frame(frame)))
 
     def code_queries(self, frame: object) -> np.ndarray:
         """Return the features of queries, if the queries fit what is declared.
@@ -156,7 +149,7 @@ class Columns(ColumnsSettings):
             DataError: a column is missing from the frame, a value cannot be read, or the queries
                 look like another population than the declared one (``population_mismatches``).
         """
-        reader = _reader_of(frame)
+        reader = columns_of_frame(frame)
         content = self._content(reader)
         values_outside = self._values_outside(content, self._ranges, reader)
         if mismatches := population_mismatches(values_outside, len(content[0])):
@@ -175,7 +168,7 @@ class Columns(ColumnsSettings):
         Raises:
             DataError: every value of a categorical column would be read as other.
         """
-        reader = _reader_of(frame)
+        reader = columns_of_frame(frame)
         return self._notes(self._content(reader), self._ranges, reader)
 
     @property
@@ -339,45 +332,16 @@ class Columns(ColumnsSettings):
             ranges: the range of each numeric column.
             reader: the reader of these rows, which distinguishes dates from other numbers.
         """
+        numbers, words = content
         outside_by_column = []
-        for (name, limits), column in zip(ranges.items(), content[0].T, strict=True):
-            low = limits[0]
-            high = limits[-1]
-            present = column[~np.isnan(column)]
-            outside = present[(present < low) | (present > high)]
-            with np.errstate(over="ignore"):
-                distance = np.maximum(low - outside, outside - high)
-            written: Callable[[float], str] = "{:g}".format
+        for (name, limits), column in zip(ranges.items(), numbers.T, strict=True):
+            outside = numbers_outside(name, column, limits, "{:g}".format)
             setting = f"{self.SETTING}.numeric.{name}"
-            if len(outside) and reader.holds_dates(name, setting, self.formats):
-                written = date_of
-            present_values = "no value"
-            if len(present):
-                present_values = f"{written(present.min())} to {written(present.max())}"
-            outside_by_column.append(
-                Outside(
-                    name,
-                    count=len(outside),
-                    total=len(present),
-                    declared=f"[{written(low)}, {written(high)}]",
-                    seen=present_values,
-                    far=int((distance > high - low).sum()),
-                )
-            )
-        for (name, values), column in zip(self.categorical.items(), content[1].T, strict=True):
-            codes, words = pd.factorize(column)  # words as they occur first; the code of None is -1
-            counts = np.bincount(codes[codes >= 0], minlength=len(words)).tolist()
-            listed = {*map(str, values)}
-            unlisted = {
-                word: n for word, n in zip(words, counts, strict=True) if word not in listed
-            }
-            count = sum(unlisted.values())
-            total = sum(counts)
-            present_values = few(map(repr, unlisted)) if total else "no value"
-            declared = f"the {len(values)} listed"
-            outside_by_column.append(
-                Outside(name, count, total, declared, present_values, far=count, is_list=True)
-            )
+            if outside.count and reader.holds_dates(name, setting, self.formats):
+                outside = numbers_outside(name, column, limits, date_of)
+            outside_by_column.append(outside)
+        for (name, values), column in zip(self.categorical.items(), words.T, strict=True):
+            outside_by_column.append(words_outside(name, column, [*map(str, values)]))
         return outside_by_column
 
     def _encoding(self, ranges: Mapping[str, Limits]) -> Encoding:
@@ -437,15 +401,16 @@ class Columns(ColumnsSettings):
         """
         is_numeric = column in self.numeric
         group = "numeric" if is_numeric else "categorical"
-        values = {
+        code = "range_marked" if is_numeric else "list_marked"
+        values: dict[str, Any] = {
             "column": column,
             "key": f"{self.SETTING}.{group}.{column}",
             "setting": f"{self.SETTING}.from_data",
         }
         if more:
             code = "range_and_more_marked" if is_numeric else "list_and_more_marked"
-            return not_held(code, more=more, **values)
-        return not_held("range_marked" if is_numeric else "list_marked", **values)
+            values["more"] = more
+        return not_held(code, **values)
 
 
 class TrainingContent(NamedTuple):
@@ -510,13 +475,12 @@ class Table(TableSettings, Columns, LabelledFile):
             DataError: the file cannot be used.
         """
         rows = self._files()[0]
-        units = rows.ids if rows.units is None else rows.units
         numbers, words = rows.content
         return TrainingContent(
-            numbers=numbers[rows.train],
-            words=words[rows.train],
-            labels=rows.labels[rows.train],
-            units=units[rows.train],
+            numbers=numbers[rows.is_training],
+            words=words[rows.is_training],
+            labels=rows.labels[rows.is_training],
+            units=rows.unit_names[rows.is_training],
         )
 
     def formula(self) -> dict[str, Any]:
@@ -528,7 +492,7 @@ class Table(TableSettings, Columns, LabelledFile):
         formatted = any(name in self.numeric for name in self.formats)
         if self.crosses or formatted or not self.csv.header or self.csv.decimal != ".":
             return {}
-        encoding = self._encoding(self._limits(self._constants()))
+        encoding = self._encoding(self._limits(self._constants().ranges))
         return {
             "columns": encoding.feature_rules,
             "missing": [*NULLS, *self._markers],
@@ -562,21 +526,43 @@ class Table(TableSettings, Columns, LabelledFile):
             DataError: a column has no value from which a range could be computed, or none of a
                 categorical column's values is listed.
         """
-        ranges: dict[str, Limits] = {}
-        found_ranges: dict[str, Limits] = {}
-        training_numbers = files[0].content[0]
+        found_ranges = self._find_ranges(files[0])
+        ranges = self._limits(found_ranges)
+        encoding = self._encoding(ranges)
+        return FileFeatures(
+            arrays=[encoding.encode_compactly(*rows.content) for rows in files],
+            coding=encoding.lookup,
+            scaling=self._describe_scaling(encoding),
+            settled={"ranges": found_ranges},
+            notes=self._notes(_remaining_content(files), ranges, files[0].columns),
+        )
+
+    def _find_ranges(self, rows: FileRows) -> dict[str, Limits]:
+        """Return the range of the training records for each numeric column without a declared one.
+
+        Args:
+            rows: the rows of the training file.
+
+        Raises:
+            DataError: a column has no value from which a range could be computed.
+        """
+        found = {}
         for index, (name, limits) in enumerate(self.numeric.items()):
             if limits is None:
-                limits = _find_range(training_numbers[files[0].train, index], name)
-                found_ranges[name] = limits
-            ranges[name] = limits
-        encoding = self._encoding(ranges)
-        categories = {
-            column: [*map(str, values), "other"] for column, values in self.categorical.items()
-        }
+                found[name] = _find_range(rows.content[0][rows.is_training, index], name)
+        return found
+
+    def _describe_scaling(self, encoding: Encoding) -> dict[str, object]:
+        """Return the constants that make features, for the record of a run.
+
+        Args:
+            encoding: the encoding of rows, with the range of every numeric column.
+        """
         scaling: dict[str, object] = {
-            "numeric": {column: list(limits) for column, limits in ranges.items()},
-            "categorical": categories,
+            "numeric": {column: list(limits) for column, limits in encoding.limits.items()},
+            "categorical": {
+                column: [*values, "other"] for column, values in encoding.listed.items()
+            },
             "missing": self.missing,
         }
         if encoding.thresholds:
@@ -584,13 +570,7 @@ class Table(TableSettings, Columns, LabelledFile):
         if self.crosses:
             scaling["crosses"] = self.crosses
         scaling["classes"] = "found in the data" if self.classes is None else "given"
-        return FileFeatures(
-            arrays=[encoding.encode_compactly(*rows.content) for rows in files],
-            coding=encoding.lookup,
-            scaling=scaling,
-            settled={"ranges": found_ranges},
-            notes=self._notes(_remaining_content(files), ranges, files[0].columns),
-        )
+        return scaling
 
     def _constants(self) -> FileConstants:
         """Return the constants that queries need; the file is only opened if they require it."""
@@ -601,16 +581,17 @@ class Table(TableSettings, Columns, LabelledFile):
     def _query_features(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> np.ndarray:
-        return self._encoding(self._limits(constants))(*content)
+        encoding = self._encoding(self._limits(constants.ranges))
+        return encoding(*content)
 
     def _outside(
         self, columns: ColumnReader, content: RowContent, constants: FileConstants
     ) -> list[Outside]:
-        return self._values_outside(content, self._limits(constants), columns)
+        return self._values_outside(content, self._limits(constants.ranges), columns)
 
-    def _limits(self, constants: FileConstants) -> dict[str, Limits]:
-        """Return the range of each numeric column, from ``constants`` where none is declared."""
-        return {name: given or constants.ranges[name] for name, given in self.numeric.items()}
+    def _limits(self, found_ranges: Mapping[str, Limits]) -> dict[str, Limits]:
+        """Return the range of each numeric column, the found one where none is declared."""
+        return {name: given or found_ranges[name] for name, given in self.numeric.items()}
 
     def _selection(self, split: Fact, rows: FileRows) -> Evidence:
         facts = [*rows.facts, self.facts[0]]
@@ -662,57 +643,39 @@ def _remaining_content(files: Sequence[FileRows]) -> RowContent:
     """Return the content of all records of some files that are not erased, in one array each."""
     if len(files) == 1 and not files[0].erased.any():
         return files[0].content
-    remaining = (tuple(part[~rows.erased] for part in rows.content) for rows in files)
-    return tuple(np.concatenate(arrays) for arrays in zip(*remaining, strict=True))
-
-
-def _reader_of(frame: object) -> ColumnReader:
-    """Return a reader of the columns of a data frame; raises ConfigError if it is none."""
-    if not isinstance(frame, pd.DataFrame):
-        raise ConfigError(
-            f"columns=agt.Columns(...) needs a pandas data frame, but got {type(frame).__name__}"
-        )
-    names = tuple(map(str, frame.columns))
-    index_of = {name: index for index, name in enumerate(names)}
-    return ColumnReader(
-        Path("data frame"), names, lambda name: _to_arrow(frame.iloc[:, index_of[name]], name)
+    part_count = len(files[0].content)
+    return tuple(
+        np.concatenate([rows.content[part][~rows.erased] for rows in files])
+        for part in range(part_count)
     )
 
 
-def _to_arrow(column: pd.Series, name: str) -> pa.Array:
-    """Return the values of a column of a data frame as an array of Arrow.
-
-    Arrow reads a column of objects as if all were of the type of the first, so values of several
-    types are refused.
+def _read_dataset_file(name: str) -> dict[str, Any]:
+    """Return the settings in a dataset file, which has all settings of its table.
 
     Args:
-        column: [n] values, a column of a data frame.
-        name: the column, for the message.
+        name: the path of the file, as messages show it.
 
     Raises:
-        DataError: the values have several types.
+        ConfigError: the file cannot be read, or includes another file.
     """
-    is_categorical = isinstance(column.dtype, pd.CategoricalDtype)
-    values = column.cat.categories if is_categorical else column
-    if values.dtype == object:
-        types = {_type_in_words(value) for value in values[~pd.isna(values)]}
-        if len(types) > 1:
-            raise DataError(
-                f"data frame: column '{name}' contains {' and '.join(sorted(types)[:2])}: write "
-                "all values in one form"
-            )
-    array = pa.array(column, from_pandas=True)
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-def _type_in_words(value: Any) -> str:
-    """Return the name of a value's type in messages; times differ by their time zones."""
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "numbers"
-    zone = getattr(value, "tzinfo", None)
-    return f"{type(value).__name__} of {zone}" if zone else type(value).__name__
+    path = Path(name)
+    check_unquoted_points(path)
+    try:
+        node = parse_yaml(path.read_bytes(), name)
+    except (OSError, Broken) as error:
+        raise ConfigError(
+            f"columns={name} cannot be read as a dataset file ({error}): give "
+            "agt.Columns(...), or the path of a dataset file"
+        ) from None
+    included = [entry for entry in node.get("defaults") or () if isinstance(entry, str)]
+    other_files = [entry for entry in included if entry not in ("table", "_self_")]
+    if other_files:
+        raise ConfigError(
+            f"columns={name}: this file includes another file, {other_files[0]}, which "
+            "agt.Columns does not read: give one file that contains everything"
+        )
+    return node
 
 
 def _find_range(column: np.ndarray, name: str) -> Limits:

@@ -61,22 +61,36 @@ def check_unquoted_points(path: Path, settings: Mapping[str, Any] | None = None)
     if settings is None:
         settings = in_file
     label = settings.get("label")
-    in_use = {str(column): ends for column, ends in (settings.get("numeric") or {}).items()}
-    in_use[str(label)] = settings.get("range") or in_use.get(str(label))
+    ends_in_use = {str(column): ends for column, ends in (settings.get("numeric") or {}).items()}
+    ends_in_use[str(label)] = settings.get("range") or ends_in_use.get(str(label))
     for column, end in _written_ends(root, label):
-        is_doubtful = end.style is None and _POINT_BEFORE_THREE_DIGITS.fullmatch(end.value)
-        if not is_doubtful or _separators(settings, column)[1] != ".":
+        is_unquoted = end.style is None
+        has_doubtful_point = _POINT_BEFORE_THREE_DIGITS.fullmatch(end.value)
+        if not is_unquoted or not has_doubtful_point or _separators(settings, column)[1] != ".":
             continue
-        if float(end.value) not in (in_use.get(str(column)) or ()):
-            continue
-        line = text.splitlines()[end.start_mark.line].partition(" #")[0].strip()
-        digits = end.value.replace(".", "")
-        raise ConfigError(
-            f"{path}, line {end.start_mark.line + 1}: without quotes, {end.value} is the number "
-            f"{float(end.value):g}, but points separate thousands in column '{column}': write "
-            f"{line.replace(end.value, digits)}, or {line.replace(end.value, f'{end.value}0')} if "
-            "the point is a decimal point"
-        )
+        if float(end.value) in (ends_in_use.get(str(column)) or ()):
+            line = text.splitlines()[end.start_mark.line]
+            raise _unquoted_point(path, column, end, line)
+
+
+def _unquoted_point(path: Path, column: object, end: Any, line: str) -> ConfigError:
+    """Return the error about a number that YAML reads otherwise than its column is written.
+
+    Args:
+        path: the dataset file.
+        column: the column, in which points separate thousands.
+        end: the node of the number in the YAML text.
+        line: the line of the file that has it.
+    """
+    number = end.value
+    statement = line.partition(" #")[0].strip()
+    without_point = statement.replace(number, number.replace(".", ""))
+    with_decimals = statement.replace(number, f"{number}0")
+    return ConfigError(
+        f"{path}, line {end.start_mark.line + 1}: without quotes, {number} is the number "
+        f"{float(number):g}, but points separate thousands in column '{column}': write "
+        f"{without_point}, or {with_decimals} if the point is a decimal point"
+    )
 
 
 def _written_ends(root: Any, label: object) -> Iterator[tuple[object, Any]]:

@@ -90,7 +90,8 @@ def _check_depth(value: Any) -> None:
             return
         level = []
         for node in containers:
-            level.extend(node.values() if isinstance(node, dict) else node)
+            children = node.values() if isinstance(node, dict) else node
+            level.extend(children)
     raise RecursionError
 
 

@@ -77,10 +77,11 @@ def _yaml_loader() -> tuple[Any, Any]:
     import yaml  # type: ignore[import-untyped]
 
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rules_without_dates = {
-        first_character: [(tag, rule) for tag, rule in rules if not tag.endswith(":timestamp")]
-        for first_character, rules in base.yaml_implicit_resolvers.items()
-    }
+    rules_without_dates = {}
+    for first_character, rules in base.yaml_implicit_resolvers.items():
+        rules_without_dates[first_character] = [
+            (tag, rule) for tag, rule in rules if not tag.endswith(":timestamp")
+        ]
 
     class Loader(base):  # type: ignore[misc, valid-type]
         yaml_implicit_resolvers: ClassVar = rules_without_dates

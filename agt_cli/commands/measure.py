@@ -19,7 +19,7 @@ from agt import sentences
 from agt.certificates.conditions import CONDITION_NAMES, Condition, conditions_from, symmetric_fact
 from agt.data.dataset import Dataset
 from agt.data.file_settings import MeasurementNote
-from agt.data.labelled import class_names
+from agt.data.labels import class_names
 from agt.data.settings import CLASSES, SIZE
 from agt.data.table import Table
 from agt.errors import AgtError, ConfigError

@@ -8,7 +8,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from agt.data.labelled import MAX_FOUND
+from agt.data.labels import MAX_FOUND
 from agt.errors import few
 
 MAX_SHOWN_CLASSES = 20

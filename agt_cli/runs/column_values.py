@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 from agt.data.cell_values import as_word
 from agt.data.column_reader import ColumnReader
 from agt.data.csv_format import CsvFormat
-from agt.data.formats import COMMA, MONTHS, DeclaredFormat, NumberFormat
+from agt.data.formats import COMMA, MONTHS, DeclaredFormat, NumberFormat, in_any_case
 from agt.errors import DataError
 from agt_cli.runs.column import ColumnOptions
 from agt_cli.runs.formats import number_formats
 
 NUMBER_WITH_COMMA_PATTERN = r"^[$€£]?\s*[+-]?\d[\d.,' ]*(\s*[%$€£])?$"
-_MONTH = "(?i:" + "|".join(f"{month[:3]}(?:{month[3:]})?" for month in MONTHS) + ")"
+_MONTH_NAMES = (f"{in_any_case(month[:3])}(?:{in_any_case(month[3:])})?" for month in MONTHS)
+_MONTH = f"(?:{'|'.join(_MONTH_NAMES)})"
 _DATES_WITH_NAMES = (
     rf"\d{{1,2}}(?:\. |[-/ ]?){_MONTH}[-/ ]?(?:\d{{2}}|\d{{4}})",
     rf"{_MONTH} \d{{1,2}},? \d{{4}}",
@@ -215,10 +216,15 @@ def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> Co
     """
     cells, single = _cells(columns, name)
     texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
+    is_decimal = pa.types.is_decimal(texts.type)
     is_number = pa.types.is_integer(texts.type) or pa.types.is_floating(texts.type)
     form = options.formats.get(name)
     possible: list[NumberFormat] = []
-    if is_number:
+    if is_decimal:
+        # Text is rounded to the nearest double, as training reads it; Arrow's cast is not. The
+        # values stay decimals: as classes or ids, those that one double stands for are different.
+        numbers = texts.cast(pa.string()).cast(pa.float64())
+    elif is_number:
         numbers = texts.cast(pa.float64(), safe=False)
     elif pa.types.is_string(texts.type):
         numbers = _numbers_in_default_format(columns, texts)
@@ -257,9 +263,6 @@ def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
         cells = columns.column(name, "file")
     except DataError:
         return raw, False
-    if pa.types.is_decimal(cells.type):
-        # Text is rounded to the nearest double, as training reads it; Arrow's cast is not.
-        return cells.cast(pa.string()).cast(pa.float64()), True
     simpler = {pa.large_string(): pa.string(), pa.bool_(): pa.int8()}
     return cells.cast(simpler.get(cells.type, cells.type)), True
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from agt.data.cell_values import as_word
 from agt.data.column_reader import ColumnReader
 from agt.data.formats import NumberFormat
-from agt.data.labelled import MAX_FOUND, class_names
+from agt.data.labels import MAX_FOUND, class_names
 from agt.data.target import ClassTarget, NumericTarget, Target
 from agt.errors import DataError, counted
 from agt_cli.runs.column import Column, words_in_name

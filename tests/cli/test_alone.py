@@ -279,7 +279,7 @@ def test_a_large_file_is_answered_as_a_small_one(
                 monkeypatch.setattr(f"agt.data.{module}.ROWS", 11)
             monkeypatch.setattr("agt_cli.report.certification_md.ROWS", 11)
             monkeypatch.setattr("agt.data.csv_format._PARSED_BYTES", 500)
-            monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
+            monkeypatch.setattr("agt.data.queries.is_large", lambda path: True)
             monkeypatch.setattr("agt_cli.releasing.label_table.MAX_LABELS_SHOWN", 100)
         certified = agt(
             "certify", f"run={run}", "inputs=q.csv", "map_resolution=0", "--json", "-q"

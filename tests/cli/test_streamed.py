@@ -24,11 +24,11 @@ ROWS = 7
 EACH = ("mechanism.eps=1", "accounting=paper")
 WEIGHTS = ("mechanism=release_weights", "total.eps=1", "total.delta=1e-5")
 MANY = f"""
-from agt.data import arrays, cell_values, files, ids, labelled
+from agt.data import arrays, cell_values, files, ids, queries
 from agt_cli.releasing import label_table as publish
 for module in (arrays, cell_values, ids, files, publish): module.ROWS = {ROWS}
 publish.MAX_LABELS_SHOWN = 10
-labelled.is_large = lambda path: True
+queries.is_large = lambda path: True
 """
 
 
@@ -81,7 +81,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         ):
             monkeypatch.setattr(f"{module}.ROWS", ROWS)
         monkeypatch.setattr("agt_cli.releasing.label_table.MAX_LABELS_SHOWN", 10)
-        monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
+        monkeypatch.setattr("agt.data.queries.is_large", lambda path: True)
 
     return shrink
 

@@ -248,7 +248,7 @@ def test_queries_too_many_to_be_sent_are_compared_where_the_run_finds_them(
     agt("train", *settings, *more).ended(0)
     shared = Team(Counting(), ("here",))
     monkeypatch.setattr("agt_cli.runs.queries.current_team", SimpleNamespace(get=lambda: shared))
-    monkeypatch.setattr("agt.data.labelled.is_large", lambda path: True)
+    monkeypatch.setattr("agt.data.queries.is_large", lambda path: True)
     for inputs in ("q.npz", "folder"):
         agt(
             "predict",

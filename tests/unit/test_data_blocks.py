@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from agt.certificates.box import Certificates
-from agt.data import arrays, cell_values, files, ids, labelled
+from agt.data import arrays, cell_values, files, ids, queries
 from agt.data.arrays import Blocks, pieces
 from agt.data.embeddings import Embeddings
 from agt.data.file_settings import FileConstants
@@ -68,7 +68,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         for module in (arrays, cell_values, ids, files):
             monkeypatch.setattr(module, "ROWS", 7)
         monkeypatch.setattr("agt.data.csv_format._PARSED_BYTES", 400)
-        monkeypatch.setattr(labelled, "is_large", lambda path: True)
+        monkeypatch.setattr(queries, "is_large", lambda path: True)
 
     return shrink
 

@@ -74,7 +74,7 @@ def test_codes_give_the_features_of_the_table(missing: bool) -> None:
 
 
 def test_rows_are_coded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding_module, "COMPARED_ROWS", 256)  # two blocks, and a shorter one
+    monkeypatch.setattr(encoding_module, "CODED_ROWS", 256)  # two blocks, and a shorter one
     array, coded = both(missing=True, rows=600)
     assert same_bits(coded, array)
 

@@ -1,8 +1,9 @@
-"""Digests of records that are made in several threads, against those of one thread; and marks."""
+"""Digests of records, also in the background; and marks."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from synthetic import make_records
 
 from agt.data import digests
-from agt.data.arrays import as_array
+from agt.data.arrays import array_blocks, as_array
 from agt.data.coded import CodedFeatures, Lookup, RowLookup
 from agt.data.dataset import Dataset
 from agt.data.digests import fingerprint, mark_of_codes
@@ -34,26 +35,26 @@ def coded_records(rows: int) -> Records:
     return records.with_features(as_array(CodedFeatures(codes, lookup)))
 
 
-@pytest.fixture
-def read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks up the codes of all tables in a second thread, seven rows at once."""
-    monkeypatch.setattr(digests, "READ_AHEAD_BYTES", 0)
-    monkeypatch.setattr(digests, "READ_AHEAD_BLOCK_BYTES", 7 * ROW_BYTES)
+def read_in_blocks(monkeypatch: pytest.MonkeyPatch, block_rows: int) -> None:
+    """Make the digest read so many rows of ``coded_records`` at once."""
+    small_blocks = partial(array_blocks, block_bytes=block_rows * ROW_BYTES)
+    monkeypatch.setattr(digests, "array_blocks", small_blocks)
 
 
 @pytest.mark.parametrize("block_rows", [1, 3, 7, 49, 50, 51, 1000])
 @pytest.mark.parametrize("rows", [0, 1, 50])
 def test_a_digest_does_not_depend_on_how_many_rows_are_looked_up_at_once(
-    rows: int, block_rows: int, read_ahead: None, monkeypatch: pytest.MonkeyPatch
+    rows: int, block_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = coded_records(rows)
-    monkeypatch.setattr(digests, "READ_AHEAD_BLOCK_BYTES", block_rows * ROW_BYTES)
-    found = fingerprint(records, coded_records(7))
-    assert found == fingerprint(records.held_as_array(), coded_records(7).held_as_array())
+    expected = fingerprint(records.held_as_array(), coded_records(7).held_as_array())
+    read_in_blocks(monkeypatch, block_rows)
+    assert fingerprint(records, coded_records(7)) == expected
 
 
-def test_features_are_hashed_in_their_order(read_ahead: None) -> None:
+def test_features_are_hashed_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a hash that is written out here: features, labels, flags, ids, units."""
+    read_in_blocks(monkeypatch, 7)
     records = coded_records(50)
     names = "\n".join(records.ids.tolist()).encode()
     content = np.asarray(records.features).tobytes() + records.labels.tobytes()
@@ -83,54 +84,6 @@ def looked_up_by(
 
     monkeypatch.setattr(RowLookup, "features", features)
     return threads
-
-
-def test_a_small_table_is_hashed_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = looked_up_by(monkeypatch)
-    fingerprint(coded_records(50))
-    assert {*threads} == {threading.current_thread()}
-
-
-def test_codes_of_a_large_table_are_looked_up_in_one_other_thread(
-    read_ahead: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = looked_up_by(monkeypatch)
-    fingerprint(coded_records(50))
-    assert len(threads) == 8
-    assert len({*threads}) == 1
-    assert threads[0] is not threading.current_thread()
-
-
-@pytest.mark.parametrize("failing_call", [1, 2, 8])
-def test_an_error_in_the_second_thread_is_raised_as_itself_and_ends_it(
-    failing_call: int, read_ahead: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = looked_up_by(monkeypatch, failing_call)
-    with pytest.raises(PlantedError):
-        fingerprint(coded_records(50))
-    assert len(threads) == failing_call
-    assert not threads[0].is_alive()
-
-
-def test_whoever_stops_hashing_ends_the_second_thread(
-    read_ahead: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Ctrl-C does, which is raised where a block is hashed."""
-    threads = looked_up_by(monkeypatch)
-    blocks = digests._feature_blocks(coded_records(50).features)
-    assert isinstance(blocks, Iterator)
-    next(blocks)
-    blocks.close()  # type: ignore[attr-defined]
-    assert len(threads) <= 2
-    assert not threads[0].is_alive()
-
-
-def test_the_second_thread_is_at_most_one_block_ahead(
-    read_ahead: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = looked_up_by(monkeypatch)
-    for number, _ in enumerate(digests._feature_blocks(coded_records(50).features), start=1):
-        assert len(threads) <= number + 1
 
 
 def coded_dataset(rows: int = 50) -> Dataset:
@@ -187,9 +140,8 @@ def test_an_error_while_hashing_is_raised_to_whoever_reads_the_digest(
         _ = dataset.digest
 
 
-def test_an_error_in_the_block_stops_the_hashing(
-    read_ahead: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_the_block_stops_the_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in_blocks(monkeypatch, 7)
     began = threading.Event()
     stopped = threading.Event()
     look_up = RowLookup.features

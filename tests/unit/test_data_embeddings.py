@@ -10,7 +10,7 @@ import pytest
 
 from agt.data.embeddings import Embeddings, public_digest
 from agt.data.in_memory import Declared, dataset_from_arrays
-from agt.data.labelled import class_indices
+from agt.data.labels import class_indices
 from agt.data.records import UNLABELLED
 from agt.errors import DataError
 from agt.facts import Standing

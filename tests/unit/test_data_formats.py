@@ -80,6 +80,16 @@ def test_a_cell_without_a_month_in_the_declared_form_is_refused(cell: str) -> No
     assert not is_read(DateFormat("%d %b %Y"), cell)
 
 
+@pytest.mark.parametrize(
+    ("form", "cell"),
+    [("%d %b %Y", "3 ſep 2020"), ("%B %Y", "Auguſt 2020")],
+    ids=["abbreviation", "name"],
+)
+def test_a_long_s_is_no_letter_of_a_month(form: str, cell: str) -> None:
+    assert not is_read(DateFormat(form), cell)
+    assert is_read(DateFormat(form), cell.replace("ſ", "S"))
+
+
 def test_a_time_without_its_declared_zone_is_refused() -> None:
     assert not is_read(DateFormat("%Y-%m-%d %H:%M%z"), "2024-12-31 06:00")
 
@@ -213,7 +223,7 @@ def test_a_query_in_another_format_is_refused(tmp_path: Path) -> None:
 def test_queries_cut_otherwise_than_the_training_file_are_told_its_form(
     content: bytes, remedy: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agt.data.labelled.is_large", lambda path: large)
+    monkeypatch.setattr("agt.data.queries.is_large", lambda path: large)
     source = table(people(tmp_path / "t.csv"))
     (tmp_path / "q.csv").write_bytes(content)
     with pytest.raises(DataError) as error:

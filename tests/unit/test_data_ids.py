@@ -203,10 +203,7 @@ def test_distinct_numbers_are_those_of_numpy(values: list[int]) -> None:
 
 
 @pytest.mark.parametrize("letters", [1, 2, 5, 32])
-def test_a_repeated_name_is_found_however_wide_its_array_is(
-    letters: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ids, "FEW_NAMES", 0)
+def test_a_repeated_name_is_found_however_wide_its_array_is(letters: int) -> None:
     names = np.array([*"abcdefgh", "x" * letters, "c"])
     assert most_frequent(names) == ("c", 2)
     assert most_frequent(names[:-1]) is None

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agt.data.csv_format import CsvFormat
+from agt.data.files import open_columns
 from agt.data.formats import NumberFormat
 from agt.data.table import Columns, Table
 from agt.data.target import NumericTarget
@@ -872,6 +873,46 @@ def test_decimals_of_a_parquet_file_are_read_as_the_same_text_of_a_csv(
     tables = [Table(path=path, label="y", classes=("0", "1"), numeric=numbers) for path in paths]
     read = [table.load_queries(table.path).features for table in tables]
     assert np.array_equal(*read)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        (pa.int64(), 2**53),
+        (pa.uint64(), 2**63),
+        (pa.decimal128(38, 9), 10**19),
+        (pa.decimal256(60, 9), 10**19),
+    ],
+    ids=["int64", "uint64", "decimal128", "decimal256"],
+)
+def test_numbers_that_share_a_double_stay_different_values(
+    tmp_path: Path, kind: pa.DataType, first: int
+) -> None:
+    """They are different values of a list, classes and ids; as numbers, both round to the double.
+
+    So are the same values in a csv.
+    """
+    exact = [Decimal(first), Decimal(first + 1)]
+    assert float(exact[0]) == float(exact[1])
+    values = exact * (ROWS // 2)
+    rows = len(values)
+    stored = pa.table({"code": pa.array(values, kind), "x": range(rows)})
+    pq.write_table(stored, tmp_path / "t.parquet")
+    lines = [f"{value},{row}" for row, value in enumerate(values)]
+    (tmp_path / "t.csv").write_text("\n".join(["code,x", *lines]) + "\n")
+    names = [str(value) for value in exact]
+    for path in (tmp_path / "t.parquet", tmp_path / "t.csv"):
+        inspection = inspect_table(path, label="code")
+        assert inspection.classes == tuple(names)
+        settings = {"label": "code", "classes": inspection.classes, "numeric": {"x": (0, rows)}}
+        source = Table(path=path, **settings)
+        assert source.load_queries(path).labels.tolist() == [0, 1] * (rows // 2)
+        looked_at = inspect_table(path, label="x", target="numeric", label_range=(0, rows))
+        described = column(looked_at, "code")
+        assert described.values == tuple((name, rows // 2) for name in names)
+        columns = open_columns(path, "file")
+        assert columns.ids("code", "dataset.unit").tolist() == names * (rows // 2)
+        assert set(columns.numbers("code", "x").tolist()) == {float(first)}
 
 
 @pytest.mark.parametrize("name", ["nan.csv", "Inf.csv.gz", "true.tsv", "2024.csv", "-.csv"])
