@@ -65,7 +65,7 @@ _PYTORCH_FUNCTIONS = {
 """The functions of PyTorch that are recognised; a function of that name elsewhere is none."""
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
 _COMPARED_RECORDS = 8
-_LARGE = 10**4  # the factor by which parameters grow while it is seen whether they are changed
+_LARGE = 10**4  # added to parameters while it is seen whether forward() changes large ones
 _SHOWN_LENGTH = 80  # characters of a line of code, at most, that a message repeats
 
 
@@ -110,9 +110,10 @@ def _require_constant_parameters(network: nn.Module, origin: str) -> None:
     parameters = [each for each in network.parameters() if not nn.parameter.is_lazy(each)]
     initial = [parameter.detach().clone() for parameter in parameters]
     try:
-        # With large values a limit binds, such as that of clamp_(-1, 1).
-        for factor in (1, _LARGE):
-            values = [value * factor + (factor - 1) for value in initial]
+        # With large values of either sign a limit binds, such as that of clamp_(max=1). They are
+        # made by addition, because a factor would leave a parameter of 0 (such as a bias) at 0.
+        for offset in (0, _LARGE, -_LARGE):
+            values = [value + offset for value in initial]
             _set_values(parameters, values)
             _recorded_layers(network, origin)
             for parameter, value in zip(parameters, values, strict=True):
