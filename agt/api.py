@@ -393,6 +393,8 @@ def load(
         ) from None
     names = tuple(node.get("feature_names", ()))
     has_large_features = node.get("large_features")
+    if not isinstance(has_large_features, bool):
+        has_large_features = None  # earlier versions did not record it
     model = load_model(problem, reader)
     return Fitted(
         model,
@@ -401,5 +403,5 @@ def load(
         recorded,
         names,
         saved_owner=owner,
-        saved_large_features=has_large_features if isinstance(has_large_features, bool) else None,
+        saved_large_features=has_large_features,
     )

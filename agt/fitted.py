@@ -35,7 +35,7 @@ from agt.models.ensemble import training_environment
 from agt.models.fitting import fit as fit_model
 from agt.models.model import Model
 from agt.models.portable import Portable, check_printable
-from agt.numeric import SeededRandomness, SystemRandomness
+from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.parameters import explaining_arguments
 from agt.release import LabelRelease, ReleaseTerms, WeightsRelease
 from agt.settings import (
@@ -291,11 +291,14 @@ class Fitted:
         _check_seed(seed, ledger)
         with naming_settings(FIT_ARGUMENTS):
             queries = self._queries(x)
+            randomness: Randomness = SystemRandomness()
+            if seed is not None:
+                randomness = SeededRandomness(int(seed))
             terms = ReleaseTerms(
                 conditions=self.conditions,
                 accounting=accounting,
                 counting=counting,
-                randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
+                randomness=randomness,
             )
             # Called because it may raise: what it refuses must not be entered in the ledger.
             LabelRelease.judged(self.model, queries, mechanism, terms)

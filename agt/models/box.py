@@ -297,7 +297,8 @@ def assess_boxes(
         choices,
         every_k=facts["a"],
         constants=stated_constants(plan, "steps_stated", steps=plan.steps),
-        step=("inclusion-monotone rules", facts["d"]),  # the name of condition d, and its fact
+        name_of_condition_d="inclusion-monotone rules",
+        step=facts["d"],
         rounding=facts["f"],
     )
 

@@ -177,10 +177,12 @@ class ConvConfig(ConvSettings, HeadConfig):
         network = nn.Sequential(*layers)
         with torch.no_grad():
             if self.start == "he":
-                # PyTorch draws weights of variance 1 / (3 fan-in), He's method of 2 / fan-in.
                 for parameter in network.parameters():
                     is_bias = parameter.dim() == 1
-                    parameter.mul_(0.0 if is_bias else 6**0.5)
+                    # PyTorch draws weights of variance 1 / (3 fan-in), He's method of 2 / fan-in,
+                    # and biases of 0.
+                    factor = 0.0 if is_bias else 6**0.5
+                    parameter.mul_(factor)
             for parameter in network[-1].parameters():
                 parameter.mul_(self.output_scale)
         return network.to(getattr(torch, training.dtype))
@@ -343,11 +345,12 @@ class CustomNetwork:
             if at_end is not None:
                 problems.append(at_end)
         if problems:
+            on_records = "" if shape is None else f" on records of shape {shape}"
             raise ConfigError(
                 Message(
                     "model: {origin} cannot be trained{on_records}. {problems}",
                     origin=self.origin,
-                    on_records="" if shape is None else f" on records of shape {shape}",
+                    on_records=on_records,
                     problems=joined(problems, ". "),
                 )
             )
