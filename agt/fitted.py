@@ -304,9 +304,9 @@ class Fitted:
             LabelRelease.judged(self.model, queries, mechanism, terms)
             if seed is None:
                 self._warn_of_training_records(queries)
-            payer_context: AbstractContextManager[Payer]
-            # A simulation spends nothing.
-            payer_context = paying(ledger, self.owner) if seed is None else nullcontext(NoPayer())
+            payer_context: AbstractContextManager[Payer] = nullcontext(NoPayer())
+            if seed is None:  # a simulation spends nothing
+                payer_context = paying(ledger, self.owner)
             with payer_context as payer:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
@@ -504,11 +504,10 @@ class Fitted:
         """
         x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
-            x = (
-                reorder_columns(self.names, x)
-                if self.columns is None
-                else self.columns.code_queries(x)
-            )
+            if self.columns is None:
+                x = reorder_columns(self.names, x)
+            else:
+                x = self.columns.code_queries(x)
         features = query_records(x).features
         shape = self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:
@@ -586,9 +585,9 @@ def _plain(classes: np.ndarray) -> list[Any]:
         ConfigError: a label is neither a number nor text.
     """
     values: list[Any] = classes.tolist()
-    if classes.dtype.kind not in "biufUO" or not all(
-        isinstance(value, str | int | float) for value in values
-    ):
+    is_plain_type = classes.dtype.kind in "biufUO"
+    are_plain = all(isinstance(value, str | int | float) for value in values)
+    if not is_plain_type or not are_plain:
         raise ConfigError(f"labels of type {classes.dtype} cannot be saved: use numbers or text")
     return values
 

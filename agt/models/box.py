@@ -455,7 +455,7 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
         seed = noise_seed(config)
     else:
         # The number that an earlier attempt drew and stored; a new one if there was no attempt.
-        seed = checkpoints.draw_once(SEED, lambda: noise_seed(config))
+        seed = checkpoints.draw_once(SEED, partial(noise_seed, config))
     return partial(draw_noise, parameters, plan, seed)
 
 

@@ -419,12 +419,14 @@ def _is_record_count(value: object) -> bool:
         return False
     if value.target == "size":
         return value.args[1:] == (0,)
-    shape, *index = value.args
     is_item = value.op == "call_function" and getattr(value.target, "__name__", "") == "getitem"
-    is_shape = isinstance(shape, fx.Node) and (
-        shape.target is getattr or (shape.target == "size" and len(shape.args) == 1)
-    )
-    return is_item and is_shape and index == [0]
+    if not is_item:
+        return False
+    shape, index = value.args
+    if index != 0 or not isinstance(shape, fx.Node):
+        return False
+    is_size_of_all_axes = shape.target == "size" and len(shape.args) == 1
+    return shape.target is getattr or is_size_of_all_axes
 
 
 def _layers_of_function(node: fx.Node, before: Layers) -> list[nn.Module]:
