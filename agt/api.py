@@ -88,6 +88,7 @@ def fit(
     compute: Mapping[str, Any] | None = FitSettings.compute,
     checkpoint: str | Path | None = FitSettings.checkpoint,
     on_progress: OnProgress | None = FitSettings.on_progress,
+    verbose: bool = FitSettings.verbose,
     caution: float | None = FitSettings.caution,
     loss: str | None = FitSettings.loss,
     epochs: int | None = FitSettings.epochs,
@@ -164,6 +165,8 @@ def fit(
         checkpoint: a folder in which training saves its state, so that the same call resumes there
             after an interruption. It is deleted when this returns. None: nothing is saved.
         on_progress: called with an ``agt.training.loop.Progress`` (steps done, steps in all).
+        verbose: True: show a progress bar on standard error, or in the notebook, unless
+            ``on_progress`` is given. False: print nothing.
         caution: a factor > 0 on the default settings of a linear head or votes. At 2, stable
             distances are about twice as long, and accuracy is lower. None: 1.
         loss: ``binary_cross_entropy``, ``cross_entropy`` or ``squared_error``.
@@ -255,7 +258,7 @@ def fit_with(
     if undeclared:  # before the training, which may take long
         warn_user(undeclared, Doubtful)
     names = tuple(map(str, x.columns)) if isinstance(x, pd.DataFrame) else ()
-    model = _train(problem, settings.on_progress or ignore_progress, settings.checkpoint)
+    model = _train(problem, settings)
     return Fitted(model, data.classes, data.columns, names=names, public=data.declared.public)
 
 
@@ -290,7 +293,30 @@ def untrained_head(
     return Fitted(head, data.classes, data.columns, public=data.declared.public)
 
 
-def _train(problem: Problem, on_progress: OnProgress, folder: str | Path | None) -> Model:
+def _train(problem: Problem, settings: FitSettings) -> Model:
+    """Train the model of a problem, and show or report the progress as the settings say.
+
+    Args:
+        problem: the records, and all settings of the training.
+        settings: those of ``fit``, of which ``on_progress``, ``verbose`` and ``checkpoint`` are
+            read.
+    """
+    on_progress = settings.on_progress or ignore_progress
+    is_first_process = not group().rank
+    # If several processes train together, the first one shows the bar and saves the state for all.
+    folder = settings.checkpoint if is_first_process else None
+    if settings.verbose and settings.on_progress is None and is_first_process:
+        # Imported here, because in a notebook without widgets tqdm warns when it is imported.
+        from agt.progress import progress_shown
+
+        with progress_shown("training") as on_progress:
+            return _train_with_checkpoints(problem, on_progress, folder)
+    return _train_with_checkpoints(problem, on_progress, folder)
+
+
+def _train_with_checkpoints(
+    problem: Problem, on_progress: OnProgress, folder: str | Path | None
+) -> Model:
     """Train the model of a problem, and resume in a folder with checkpoints if one is given.
 
     Args:
@@ -298,8 +324,7 @@ def _train(problem: Problem, on_progress: OnProgress, folder: str | Path | None)
         on_progress: called with the progress of training.
         folder: where the state of the training is saved; None: it is not saved.
     """
-    # If several processes train together, the first one saves the state for all.
-    if folder is None or group().rank:
+    if folder is None:
         return fit_model(problem, on_progress, NO_CHECKPOINTS)
     # The checkpoints of another training, or of another version or machine, must not be used.
     description = {
@@ -368,6 +393,8 @@ def load(
         ) from None
     names = tuple(node.get("feature_names", ()))
     has_large_features = node.get("large_features")
+    if not isinstance(has_large_features, bool):
+        has_large_features = None  # earlier versions did not record it
     model = load_model(problem, reader)
     return Fitted(
         model,
@@ -376,5 +403,5 @@ def load(
         recorded,
         names,
         saved_owner=owner,
-        saved_large_features=has_large_features if isinstance(has_large_features, bool) else None,
+        saved_large_features=has_large_features,
     )

@@ -92,6 +92,7 @@ class FitSettings(DataSettings):
     compute: Mapping[str, Any] | None = field(default=None, metadata={KEY: "compute"})
     checkpoint: str | Path | None = None
     on_progress: OnProgress | None = None
+    verbose: bool = False
     caution: float | None = field(default=None, metadata={KEY: "training.caution"})
     loss: str | None = field(default=None, metadata={KEY: "training.loss"})
     epochs: int | None = field(default=None, metadata={KEY: "training.epochs"})

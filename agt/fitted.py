@@ -35,7 +35,7 @@ from agt.models.ensemble import training_environment
 from agt.models.fitting import fit as fit_model
 from agt.models.model import Model
 from agt.models.portable import Portable, check_printable
-from agt.numeric import SeededRandomness, SystemRandomness
+from agt.numeric import Randomness, SeededRandomness, SystemRandomness
 from agt.parameters import explaining_arguments
 from agt.release import LabelRelease, ReleaseTerms, WeightsRelease
 from agt.settings import (
@@ -291,19 +291,22 @@ class Fitted:
         _check_seed(seed, ledger)
         with naming_settings(FIT_ARGUMENTS):
             queries = self._queries(x)
+            randomness: Randomness = SystemRandomness()
+            if seed is not None:
+                randomness = SeededRandomness(int(seed))
             terms = ReleaseTerms(
                 conditions=self.conditions,
                 accounting=accounting,
                 counting=counting,
-                randomness=SystemRandomness() if seed is None else SeededRandomness(int(seed)),
+                randomness=randomness,
             )
             # Called because it may raise: what it refuses must not be entered in the ledger.
             LabelRelease.judged(self.model, queries, mechanism, terms)
             if seed is None:
                 self._warn_of_training_records(queries)
-            payer_context: AbstractContextManager[Payer]
-            # A simulation spends nothing.
-            payer_context = paying(ledger, self.owner) if seed is None else nullcontext(NoPayer())
+            payer_context: AbstractContextManager[Payer] = nullcontext(NoPayer())
+            if seed is None:  # a simulation spends nothing
+                payer_context = paying(ledger, self.owner)
             with payer_context as payer:
                 release = LabelRelease.judged(
                     self.model, queries, mechanism, replace(terms, payer=payer)
@@ -501,11 +504,10 @@ class Fitted:
         """
         x = as_pandas(x)
         if isinstance(x, pd.DataFrame):
-            x = (
-                reorder_columns(self.names, x)
-                if self.columns is None
-                else self.columns.code_queries(x)
-            )
+            if self.columns is None:
+                x = reorder_columns(self.names, x)
+            else:
+                x = self.columns.code_queries(x)
         features = query_records(x).features
         shape = self.model.problem.dataset.train.features.shape[1:]
         if features.shape[1:] != shape:
@@ -583,9 +585,9 @@ def _plain(classes: np.ndarray) -> list[Any]:
         ConfigError: a label is neither a number nor text.
     """
     values: list[Any] = classes.tolist()
-    if classes.dtype.kind not in "biufUO" or not all(
-        isinstance(value, str | int | float) for value in values
-    ):
+    is_plain_type = classes.dtype.kind in "biufUO"
+    are_plain = all(isinstance(value, str | int | float) for value in values)
+    if not is_plain_type or not are_plain:
         raise ConfigError(f"labels of type {classes.dtype} cannot be saved: use numbers or text")
     return values
 

@@ -109,7 +109,10 @@ def bisect(
         value = middle(low, high)
         if not low < value < high:  # the ends are neighbouring numbers
             break
-        low, high = (value, high) if holds(value) else (low, value)
+        if holds(value):
+            low = value
+        else:
+            high = value
     return low, high
 
 

@@ -233,9 +233,19 @@ def _leaky_relu(layer: nn.LeakyReLU) -> Activation:
             f"model: a LeakyReLU layer has negative_slope={a}, but agt only has a bound rule for "
             "slopes between 0 and 1: give one in this range"
         )
+
+    def value(x: Tensor) -> Tensor:
+        """Return x where it is positive, and a x elsewhere."""
+        return torch.where(x > 0, x, x * a)
+
+    def slope(x: Tensor) -> Tensor:
+        """Return the derivative: 1 where x is positive, and a elsewhere."""
+        ones = torch.ones_like(x)
+        return torch.where(x > 0, ones, torch.full_like(x, a))
+
     return Activation(
-        value=lambda x: torch.where(x > 0, x, x * a),
-        slope=lambda x: torch.where(x > 0, torch.ones_like(x), torch.full_like(x, a)),
+        value=value,
+        slope=slope,
         value_range=(-math.inf, math.inf),
         slope_range=(0.0, 1.0),
         margin=0.0,

@@ -214,7 +214,8 @@ def assess(
     *,
     every_k: Fact,
     constants: Fact,
-    step: tuple[str, Fact],
+    name_of_condition_d: str,
+    step: Fact,
     rounding: Fact,
     features: Sequence[Fact] = (),
 ) -> tuple[Condition, ...]:
@@ -233,18 +234,18 @@ def assess(
             a: for every k).
         constants: the fact that says which public constants the configuration states, from
             ``stated_constants`` (condition c: all constants are public).
-        step: the fact whether one edit changes bounds by at most one step of k (condition d), after
-            the name that ``CONDITION_NAMES`` gives this condition for the kind of certificate.
+        name_of_condition_d: the name that ``CONDITION_NAMES`` gives condition d for the kind of
+            certificate.
+        step: the fact whether one edit changes bounds by at most one step of k (condition d).
         rounding: the fact that says whether the bounds cover rounding errors (condition f).
         features: the facts about a public feature map (condition e); none without one.
     """
-    name_of_condition_d, step_fact = step
     hashed = proved("batches_by_hash")  # a record's batch depends on its own id only
     evidence_by_letter = {
         "a": evidence(every_k),  # the grid of k is dense
         "b": dataset.selection.with_facts(hashed),  # each record stands alone
         "c": constants_evidence(dataset, setup.training, plan, constants),  # public constants
-        "d": evidence(step_fact),  # one edit is at most one step of k
+        "d": evidence(step),  # one edit is at most one step of k
         "e": dataset.preprocessing.with_facts(*features, choices),  # public preprocessing, choices
         "f": evidence(rounding),  # rounding errors are covered
         "g": evidence(symmetric_fact(setup.relation)),  # the relation is symmetric

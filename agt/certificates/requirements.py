@@ -104,7 +104,8 @@ def judge_requirements(
         reasons.append(sentences.PUBLISHED_VOTE)
         refusals.append(sentences.vote_refusal())
     if reasons and (releases_weights or accounting == "rigorous"):
-        raise _refused_release(refusals, mechanism.name if releases_weights else "")
+        weights_mechanism = mechanism.name if releases_weights else ""
+        raise _refused_release(refusals, weights_mechanism)
     return Requirements(tuple(required), tuple(reasons))
 
 

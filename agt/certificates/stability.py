@@ -113,16 +113,22 @@ class ClosedFormCertificates(Certificates):
                 holds for ``logits``.
         """
         flags = [cast(LazyFlags, chunk.certified) for chunk in chunks]
-        edits_to_win = [chunk.edits_to_win for chunk in chunks if chunk.edits_to_win is not None]
-        logits = [chunk.logits for chunk in chunks if chunk.logits is not None]
+        edits_to_win = None
+        edits_of_chunks = [chunk.edits_to_win for chunk in chunks if chunk.edits_to_win is not None]
+        if edits_of_chunks:
+            edits_to_win = np.concatenate(edits_of_chunks, axis=1)
+        logits = None
+        logits_of_chunks = [chunk.logits for chunk in chunks if chunk.logits is not None]
+        if logits_of_chunks:
+            logits = np.concatenate(logits_of_chunks)
         return cls.from_distances(
             chunks[0].ks,
             chunks[0].relation,
             prediction=np.concatenate([chunk.prediction for chunk in chunks]),
             certified_at_zero=np.concatenate([flag.certified_at_zero for flag in flags]),
             distance=np.concatenate([chunk.distance for chunk in chunks]),
-            edits_to_win=np.concatenate(edits_to_win, axis=1) if edits_to_win else None,
-            logits=np.concatenate(logits) if logits else None,
+            edits_to_win=edits_to_win,
+            logits=logits,
         )
 
     @classmethod
@@ -205,6 +211,7 @@ def certify_linear(
     edits_to_win = None
     if with_edits_to_win:
         edits_to_win = _count_edits_to_win(logits, prediction, move_of_one_edit)
+    stored_logits = logits if with_logits else None
     return ClosedFormCertificates.from_distances(
         ks,
         relation,
@@ -212,7 +219,7 @@ def certify_linear(
         certified_at_zero,
         distance,
         edits_to_win=edits_to_win,
-        logits=logits if with_logits else None,
+        logits=stored_logits,
     )
 
 

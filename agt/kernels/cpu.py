@@ -281,13 +281,16 @@ class CpuKernel(ReferenceKernel):
         Args:
             product: "exact" or "rump", a key of ``PRODUCTS``.
         """
+        linear_relu_backward = None  # of "rump", which has no compiled function
+        if product == "exact":
+            linear_relu_backward = self.linear_relu_backward
         return replace(
             PRODUCTS[product],
             corners=self.corner_product,
             nonnegative=self.nonnegative_product,
             point=self.point_product,
             relu_backward=self.relu_backward,
-            linear_relu_backward=self.linear_relu_backward if product == "exact" else None,
+            linear_relu_backward=linear_relu_backward,
         )
 
     def corner_product(self, inputs: Interval, weights: Interval) -> Bounds:

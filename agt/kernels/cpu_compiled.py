@@ -516,93 +516,70 @@ def _add_corner_terms(low, high, weights_lower, weights_upper, i, p, q):  # type
 
 
 @njit
-def _add_terms_of_one_sign(low, high, weights_lower, weights_upper, inputs, p, q, count):  # type: ignore[no-untyped-def]
-    """Add the smallest and largest products of inputs with p >= 0, four inputs at a time.
+def _extremes_of_one_sign(p, q, lower, upper):  # type: ignore[no-untyped-def]
+    """Return the smallest and the largest product of an input 0 <= p <= q and its weight.
 
-    For p >= 0 the lower weight gives the smallest product, with p or q, and the upper weight the
-    largest. For inputs with q <= 0 the caller passes the two weight matrices swapped (Lemma 6 of
-    docs/proofs/sums.md). The last ``count % 4`` inputs are left to the caller.
-
-    Args:
-        low, high: float64 [out], the bounds on the outputs; changed in place.
-        weights_lower, weights_upper: float64 [in, out], bounds on the weights.
-        inputs: the indices of the listed inputs.
-        p, q: float64, the bounds p <= q on each listed input.
-        count: how many inputs are listed.
+    The lower weight gives the smallest product, with p or q, and the upper weight the largest. For
+    an input p <= q <= 0 the two weights are passed swapped (Lemma 6 of docs/proofs/sums.md).
     """
-    for j in range(0, count - 3, 4):
-        i0 = inputs[j]
-        i1 = inputs[j + 1]
-        i2 = inputs[j + 2]
-        i3 = inputs[j + 3]
-        p0 = p[j]
-        p1 = p[j + 1]
-        p2 = p[j + 2]
-        p3 = p[j + 3]
-        q0 = q[j]
-        q1 = q[j + 1]
-        q2 = q[j + 2]
-        q3 = q[j + 3]
-        for o in range(len(low)):
-            a0 = weights_lower[i0, o]
-            a1 = weights_lower[i1, o]
-            a2 = weights_lower[i2, o]
-            a3 = weights_lower[i3, o]
-            b0 = weights_upper[i0, o]
-            b1 = weights_upper[i1, o]
-            b2 = weights_upper[i2, o]
-            b3 = weights_upper[i3, o]
-            low[o] += (min(p0 * a0, q0 * a0) + min(p1 * a1, q1 * a1)) + (
-                min(p2 * a2, q2 * a2) + min(p3 * a3, q3 * a3)
-            )
-            high[o] += (max(p0 * b0, q0 * b0) + max(p1 * b1, q1 * b1)) + (
-                max(p2 * b2, q2 * b2) + max(p3 * b3, q3 * b3)
-            )
+    return min(p * lower, q * lower), max(p * upper, q * upper)
 
 
 @njit
-def _add_terms_of_either_sign(low, high, weights_lower, weights_upper, inputs, p, q, count):  # type: ignore[no-untyped-def]
-    """Add the smallest and largest products of inputs with p < 0 < q, four inputs at a time.
+def _extremes_of_either_sign(p, q, lower, upper):  # type: ignore[no-untyped-def]
+    """Return the smallest and the largest product of an input p < 0 < q and its weight.
 
-    The smallest product is p times the upper weight or q times the lower weight. The largest is p
-    times the lower weight or q times the upper weight (Lemma 6 of docs/proofs/sums.md). The last
-    ``count % 4`` inputs are left to the caller.
+    The smallest is p times the upper weight or q times the lower weight. The largest is p times the
+    lower weight or q times the upper weight (Lemma 6 of docs/proofs/sums.md).
+    """
+    return min(p * upper, q * lower), max(p * lower, q * upper)
+
+
+def _compile_sum_of_terms(extremes):  # type: ignore[no-untyped-def]
+    """Return a compiled function that adds the products of listed inputs, four at a time.
 
     Args:
-        low, high: float64 [out], the bounds on the outputs; changed in place.
-        weights_lower, weights_upper: float64 [in, out], bounds on the weights.
-        inputs: the indices of the listed inputs.
-        p, q: float64, the bounds p < 0 < q on each listed input.
-        count: how many inputs are listed.
+        extremes: the compiled rule for the inputs, (p, q, lower and upper weight) -> smallest and
+            largest product.
     """
-    for j in range(0, count - 3, 4):
-        i0 = inputs[j]
-        i1 = inputs[j + 1]
-        i2 = inputs[j + 2]
-        i3 = inputs[j + 3]
-        p0 = p[j]
-        p1 = p[j + 1]
-        p2 = p[j + 2]
-        p3 = p[j + 3]
-        q0 = q[j]
-        q1 = q[j + 1]
-        q2 = q[j + 2]
-        q3 = q[j + 3]
-        for o in range(len(low)):
-            a0 = weights_lower[i0, o]
-            a1 = weights_lower[i1, o]
-            a2 = weights_lower[i2, o]
-            a3 = weights_lower[i3, o]
-            b0 = weights_upper[i0, o]
-            b1 = weights_upper[i1, o]
-            b2 = weights_upper[i2, o]
-            b3 = weights_upper[i3, o]
-            low[o] += (min(p0 * b0, q0 * a0) + min(p1 * b1, q1 * a1)) + (
-                min(p2 * b2, q2 * a2) + min(p3 * b3, q3 * a3)
-            )
-            high[o] += (max(p0 * a0, q0 * b0) + max(p1 * a1, q1 * b1)) + (
-                max(p2 * a2, q2 * b2) + max(p3 * a3, q3 * b3)
-            )
+
+    @njit
+    def add_terms(low, high, weights_lower, weights_upper, inputs, p, q, count):  # type: ignore[no-untyped-def]
+        """Add the smallest and largest products of all but the last ``count % 4`` listed inputs.
+
+        Args:
+            low, high: float64 [out], the bounds on the outputs; changed in place.
+            weights_lower, weights_upper: float64 [in, out], bounds on the weights.
+            inputs: the indices of the listed inputs.
+            p, q: float64, the bounds p <= q on each listed input.
+            count: how many inputs are listed.
+        """
+        for j in range(0, count - 3, 4):
+            i0 = inputs[j]
+            i1 = inputs[j + 1]
+            i2 = inputs[j + 2]
+            i3 = inputs[j + 3]
+            p0 = p[j]
+            p1 = p[j + 1]
+            p2 = p[j + 2]
+            p3 = p[j + 3]
+            q0 = q[j]
+            q1 = q[j + 1]
+            q2 = q[j + 2]
+            q3 = q[j + 3]
+            for o in range(len(low)):
+                low0, high0 = extremes(p0, q0, weights_lower[i0, o], weights_upper[i0, o])
+                low1, high1 = extremes(p1, q1, weights_lower[i1, o], weights_upper[i1, o])
+                low2, high2 = extremes(p2, q2, weights_lower[i2, o], weights_upper[i2, o])
+                low3, high3 = extremes(p3, q3, weights_lower[i3, o], weights_upper[i3, o])
+                low[o] += (low0 + low1) + (low2 + low3)
+                high[o] += (high0 + high1) + (high2 + high3)
+
+    return add_terms
+
+
+_add_terms_of_one_sign = _compile_sum_of_terms(_extremes_of_one_sign)
+_add_terms_of_either_sign = _compile_sum_of_terms(_extremes_of_either_sign)
 
 
 @njit(nogil=True, cache=True)

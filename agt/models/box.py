@@ -297,7 +297,8 @@ def assess_boxes(
         choices,
         every_k=facts["a"],
         constants=stated_constants(plan, "steps_stated", steps=plan.steps),
-        step=("inclusion-monotone rules", facts["d"]),  # the name of condition d, and its fact
+        name_of_condition_d="inclusion-monotone rules",
+        step=facts["d"],
         rounding=facts["f"],
     )
 
@@ -454,7 +455,7 @@ def _make_noise(problem: Problem, head: nn.Module, checkpoints: Checkpoints) -> 
         seed = noise_seed(config)
     else:
         # The number that an earlier attempt drew and stored; a new one if there was no attempt.
-        seed = checkpoints.draw_once(SEED, lambda: noise_seed(config))
+        seed = checkpoints.draw_once(SEED, partial(noise_seed, config))
     return partial(draw_noise, parameters, plan, seed)
 
 

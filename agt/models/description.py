@@ -160,7 +160,7 @@ def read_dataset(
     # Without records, units are taken as named if they are another array object than the ids.
     if node.get("units") is True:
         no_records = replace(no_records, units=no_records.ids.copy())
-    size = node["size"]
+    size = None if node["size"] is None else fact_of(node["size"])
     dataset = Dataset(
         name=name,
         target=read_target(node),
@@ -170,7 +170,7 @@ def read_dataset(
         scaling={},
         selection=evidence_from_json(node["selection"]),
         preprocessing=evidence_from_json(node["preprocessing"]),
-        size=None if size is None else fact_of(size),
+        size=size,
         label_free=node.get("label_free") is True,
         may_be_empty=True,  # only such a dataset, one member's part of the data, may be empty
     )

@@ -16,6 +16,7 @@ from agt.certificates.conditions import Condition, add_facts, shards_fact
 from agt.certificates.envelopes import MAX_MARGIN_EDITS
 from agt.certificates.margin_votes import margin_labels, margin_vote
 from agt.certificates.vote_certificates import VoteCertificates
+from agt.certificates.vote_costs import count_votes
 from agt.certificates.votes import Vote, certified_vote
 from agt.data.arrays import rows_in
 from agt.data.dataset import Dataset
@@ -247,9 +248,8 @@ class EnsembleModel(Model):
 
     def _vote_shares(self, features: np.ndarray) -> np.ndarray:
         """Return the share of members that predict each class for each query [n, ...], [C, n]."""
-        labels = self._member_labels(features)
-        classes = range(self.problem.classes)
-        return np.stack([(labels == label).mean(axis=0) for label in classes])
+        votes = count_votes(self._member_labels(features), self.problem.classes)
+        return votes / len(self.members)
 
     def _labels_and_mean_margins(
         self, features: np.ndarray, clip: float

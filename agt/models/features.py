@@ -627,8 +627,7 @@ class FeatureMap:
         """
         match self.config.map:
             case "none":
-                whitened, radius = self._whitened(rows)
-                return normalise_rows(whitened, radius, length)
+                return self._normalised(rows, length)
             case "relu":
                 values = exact_product(self._unit_rows(rows), self._directions)
                 return normalise_rows(np.maximum(values, 0.0), radius=0.0, length=length)
@@ -662,28 +661,24 @@ class FeatureMap:
 
     def _unit_rows(self, rows: np.ndarray) -> np.ndarray:
         """Whiten rows [n, width], if the map whitens, and scale them to norm 1 or less."""
-        whitened, radius = self._whitened(rows)
-        return normalise_rows(whitened, radius, 1.0)
+        return self._normalised(rows, length=1.0)
 
-    def _whitened(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return whitened rows, with the radius by which they have to be normalised.
+    def _normalised(self, rows: np.ndarray, length: float) -> np.ndarray:
+        """Whiten rows, if the map whitens, and scale them.
 
         Args:
             rows: [n, width] float64, the features of records before the map.
-
-        Returns:
-            The rows times the whitening matrix, or unchanged if the map does not whiten; and the
-            radius for ``normalise_rows``, which gives a row of a norm below it less than the full
-            length (0: no row).
+            length: the norm to which rows are scaled. A row of a norm below the radius of the
+                settings is scaled to less, unless the map whitens.
         """
         radius = self.config.radius or 0.0
         if self.whitening is None:
-            return rows, radius
+            return normalise_rows(rows, radius, length)
         # exact_product needs rows of norm at most 1. They are normalised before whitening, so the
         # radius has had its effect.
         unit_rows = normalise_rows(rows, radius, length=1.0)
-        radius_after_whitening = 0.0
-        return exact_product(unit_rows, self.whitening), radius_after_whitening
+        whitened = exact_product(unit_rows, self.whitening)
+        return normalise_rows(whitened, radius=0.0, length=length)
 
     @property
     def _directions(self) -> np.ndarray:

@@ -177,10 +177,12 @@ class ConvConfig(ConvSettings, HeadConfig):
         network = nn.Sequential(*layers)
         with torch.no_grad():
             if self.start == "he":
-                # PyTorch draws weights of variance 1 / (3 fan-in), He's method of 2 / fan-in.
                 for parameter in network.parameters():
                     is_bias = parameter.dim() == 1
-                    parameter.mul_(0.0 if is_bias else 6**0.5)
+                    # PyTorch draws weights of variance 1 / (3 fan-in), He's method of 2 / fan-in,
+                    # and biases of 0.
+                    factor = 0.0 if is_bias else 6**0.5
+                    parameter.mul_(factor)
             for parameter in network[-1].parameters():
                 parameter.mul_(self.output_scale)
         return network.to(getattr(torch, training.dtype))
@@ -343,11 +345,12 @@ class CustomNetwork:
             if at_end is not None:
                 problems.append(at_end)
         if problems:
+            on_records = "" if shape is None else f" on records of shape {shape}"
             raise ConfigError(
                 Message(
                     "model: {origin} cannot be trained{on_records}. {problems}",
                     origin=self.origin,
-                    on_records="" if shape is None else f" on records of shape {shape}",
+                    on_records=on_records,
                     problems=joined(problems, ". "),
                 )
             )
@@ -444,36 +447,54 @@ def _misfit(layers: Layers, shape: tuple[int, ...], other_widths: Mapping[int, s
     parameter = next(parameters, torch.zeros(()))
     values = torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device)
     is_record = True  # whether ``values`` still are the record, perhaps in another shape
-    with torch.no_grad():
-        for name, layer in layers.items():
-            if type(layer) not in RULES:
-                return None
-            # PyTorch takes an image without a channel axis, and applies nn.Linear to the last axis.
-            axes = {nn.Linear: 2, nn.Conv2d: 4, nn.AvgPool2d: 4}.get(type(layer), values.dim())
-            reason = "" if values.dim() == axes else "another number of axes"
-            try:
-                output = layer(values)
-            except RuntimeError as error:
-                reason = str(error)
-            if reason:
-                misfit = _misfit_of_layer(layer, values, is_record, reason)
-                if is_record and isinstance(layer, nn.Linear) and layer.in_features in other_widths:
-                    setting = other_widths[layer.in_features]
-                    misfit += f", or give {setting}, with which records have {layer.in_features}"
-                return f"Layer {name} {misfit}"
-            values = output
-            is_record = is_record and isinstance(layer, nn.Flatten | nn.Unflatten)
+    for name, layer in layers.items():
+        if type(layer) not in RULES:
+            return None
+        try:
+            output = _apply_to_record(layer, values)
+        except RuntimeError as error:
+            misfit = _misfit_of_layer(layer, values, is_record, str(error), other_widths)
+            return f"Layer {name} {misfit}"
+        values = output
+        is_record = is_record and isinstance(layer, nn.Flatten | nn.Unflatten)
     return None
 
 
-def _misfit_of_layer(layer: nn.Module, values: torch.Tensor, is_record: bool, reason: str) -> str:
+def _apply_to_record(layer: nn.Module, values: torch.Tensor) -> torch.Tensor:
+    """Return the output of a layer for one record.
+
+    Args:
+        layer: the layer.
+        values: [1, ...] what the layers before it give.
+
+    Raises:
+        RuntimeError: PyTorch refuses the values; or they have another number of axes than a record
+            for this layer. PyTorch itself takes an image without a channel axis, and applies
+            nn.Linear to the last axis.
+    """
+    axes = {nn.Linear: 2, nn.Conv2d: 4, nn.AvgPool2d: 4}.get(type(layer), values.dim())
+    if values.dim() != axes:
+        raise RuntimeError(f"{values.dim()} axes instead of {axes}")
+    with torch.no_grad():
+        output: torch.Tensor = layer(values)
+    return output
+
+
+def _misfit_of_layer(
+    layer: nn.Module,
+    values: torch.Tensor,
+    is_record: bool,
+    reason: str,
+    other_widths: Mapping[int, str],
+) -> str:
     """Return a clause that says why a layer does not take some values, and what to write.
 
     Args:
         layer: the layer.
         values: [1, ...] what the layers before it give.
         is_record: whether these are the features of a record, perhaps in another shape.
-        reason: PyTorch's message about it.
+        reason: the message of the error.
+        other_widths: number of features -> the setting with which a record would have as many.
     """
     shape = values.shape[1:]
     count = shape.numel()
@@ -484,7 +505,11 @@ def _misfit_of_layer(layer: nn.Module, values: torch.Tensor, is_record: bool, re
         corrected = f"nn.Linear({count}, {layer.out_features})"
         if len(shape) > 1:
             corrected = f"nn.Flatten(), {corrected}"
-        return f"takes {layer.in_features} inputs, but gets {given}: write {corrected} there"
+        misfit = f"takes {layer.in_features} inputs, but gets {given}: write {corrected} there"
+        if is_record and layer.in_features in other_widths:
+            setting = other_widths[layer.in_features]
+            misfit += f", or give {setting}, with which records have {layer.in_features}"
+        return misfit
     if isinstance(layer, nn.Conv2d) and len(shape) == 3 and shape[0] != layer.in_channels:
         corrected = f"nn.Conv2d({shape[0]}, {layer.out_channels}, {layer.kernel_size})"
         return (

@@ -198,7 +198,8 @@ class LinearModel(ClosedFormModel):
             problem.settings.choices,
             every_k=proved("every_k_in_closed_form"),
             constants=constants,
-            step=("every step non-expansive", movement),  # the name of condition d, and its fact
+            name_of_condition_d="every step non-expansive",
+            step=movement,
             rounding=proved("sums_in_float64", share=rounding_share),
             features=self.features.facts,
         )

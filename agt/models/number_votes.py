@@ -201,7 +201,7 @@ class NumberVotes(Votes):
 
         def ordered_answers(queries: np.ndarray) -> OrderedAnswers:
             """Return the sorted answers to a block of the queries."""
-            answers = self.labels(self.phi(queries))
+            answers = self.labels_of_queries(queries)
             return OrderedAnswers.from_members(answers, self.members_per_edit)
 
         parts = map_queries(features, ordered_answers, on_progress)
@@ -218,11 +218,12 @@ class NumberVotes(Votes):
             features: [n, ...] the queries.
             on_progress: called with the number of finished queries.
         """
-        sums_of_blocks = map_queries(
-            features,
-            lambda queries: self.labels(self.phi(queries)).sum(axis=0, dtype=np.int64),
-            on_progress,
-        )
+
+        def sums_of_block(queries: np.ndarray) -> np.ndarray:
+            """Return the sums for a block of the queries."""
+            return self.labels_of_queries(queries).sum(axis=0, dtype=np.int64)
+
+        sums_of_blocks = map_queries(features, sums_of_block, on_progress)
         return gathered(sums_of_blocks, len(features))
 
     def mean_of(self, sums: np.ndarray) -> np.ndarray:

@@ -43,7 +43,6 @@ from agt.training.learners import (
     RETRAINED_MEMBERS,
     Learner,
     Member,
-    NumberMember,
     Shard,
     check_retrained,
     copy_for_fresh_process,
@@ -78,7 +77,7 @@ class OwnVotesModel(Votes):
 
     raised: np.ndarray
     config: "OwnVotesKind"
-    members: tuple[Member | NumberMember, ...] = ()
+    members: tuple[Member, ...] = ()
     ballots: dict[bytes, np.ndarray] = field(default_factory=dict, compare=False)
     vote_type: ClassVar[type[np.signedinteger]] = np.int16
 
@@ -194,7 +193,7 @@ class OwnVotesModel(Votes):
                 ``relation.unit_rows``.
         """
         count = self.settings.ensemble.members
-        members: list[Member | NumberMember] = []
+        members: list[Member] = []
         with single_threaded():
             for index, shard_records in enumerate(self._member_records(records)):
                 shard = self._shard(index, shard_records)

@@ -288,9 +288,10 @@ class Portable:
                 ``digest`` is None and a spreadsheet program would run the name of a class as a
                 formula.
         """
-        subfolder = folder / "release"
-        is_record = (subfolder / MANIFEST).is_file()
-        reader = Folder.open(subfolder if is_record else folder, COMMAND, digest, "release")
+        release_folder = folder / "release"  # in the record of ``agt predict``
+        if not (release_folder / MANIFEST).is_file():
+            release_folder = folder
+        reader = Folder.open(release_folder, COMMAND, digest, "release")
         portable = cls.read(reader)
         # Whoever knows the digest trusts the release, and with it the names of its classes.
         if digest is None:

@@ -65,7 +65,7 @@ _PYTORCH_FUNCTIONS = {
 """The functions of PyTorch that are recognised; a function of that name elsewhere is none."""
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
 _COMPARED_RECORDS = 8
-_LARGE = 10**4  # the factor by which parameters grow while it is seen whether they are changed
+_LARGE = 10**4  # added to parameters while it is seen whether forward() changes large ones
 _SHOWN_LENGTH = 80  # characters of a line of code, at most, that a message repeats
 
 
@@ -110,9 +110,10 @@ def _require_constant_parameters(network: nn.Module, origin: str) -> None:
     parameters = [each for each in network.parameters() if not nn.parameter.is_lazy(each)]
     initial = [parameter.detach().clone() for parameter in parameters]
     try:
-        # With large values a limit binds, such as that of clamp_(-1, 1).
-        for factor in (1, _LARGE):
-            values = [value * factor + (factor - 1) for value in initial]
+        # With large values of either sign a limit binds, such as that of clamp_(max=1). They are
+        # made by addition, because a factor would leave a parameter of 0 (such as a bias) at 0.
+        for offset in (0, _LARGE, -_LARGE):
+            values = [value + offset for value in initial]
             _set_values(parameters, values)
             _recorded_layers(network, origin)
             for parameter, value in zip(parameters, values, strict=True):
@@ -418,12 +419,14 @@ def _is_record_count(value: object) -> bool:
         return False
     if value.target == "size":
         return value.args[1:] == (0,)
-    shape, *index = value.args
     is_item = value.op == "call_function" and getattr(value.target, "__name__", "") == "getitem"
-    is_shape = isinstance(shape, fx.Node) and (
-        shape.target is getattr or (shape.target == "size" and len(shape.args) == 1)
-    )
-    return is_item and is_shape and index == [0]
+    if not is_item:
+        return False
+    shape, index = value.args
+    if index != 0 or not isinstance(shape, fx.Node):
+        return False
+    is_size_of_all_axes = shape.target == "size" and len(shape.args) == 1
+    return shape.target is getattr or is_size_of_all_axes
 
 
 def _layers_of_function(node: fx.Node, before: Layers) -> list[nn.Module]:

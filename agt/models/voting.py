@@ -209,7 +209,7 @@ class Votes(ClosedFormModel):
         classes = self.problem.classes
         first_class = 1 if classes == 2 else 0
         compared_classes = np.arange(first_class, classes)
-        labels = self.labels(self.phi(features))
+        labels = self.labels_of_queries(features)
         votes_for_class = labels[:, None] == compared_classes[:, None]  # [T, classes, n]
         return np.where(votes_for_class, 1.0, -1.0)
 
@@ -222,6 +222,10 @@ class Votes(ClosedFormModel):
             phi: [n, w] the values of the public feature map for the queries.
         """
         raise NotImplementedError
+
+    def labels_of_queries(self, features: np.ndarray) -> np.ndarray:
+        """Return each member's label of each query [n, ...], [T, n]."""
+        return self.labels(self.phi(features))
 
     def retrained_labels(
         self, records: Records, indices: Sequence[int], phi: np.ndarray
@@ -421,7 +425,7 @@ class Votes(ClosedFormModel):
                 label, so that no stable distance exceeds the last of them.
             on_progress: called with the number of finished queries.
         """
-        blocks = map_queries(features, lambda queries: self.labels(self.phi(queries)), on_progress)
+        blocks = map_queries(features, self.labels_of_queries, on_progress)
         labels = np.concatenate(list(blocks), axis=1)
         counts = count_votes(labels, self.problem.classes)
         vote = plain_vote(counts, touches=self.members_per_edit)

@@ -9,7 +9,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -28,7 +28,6 @@ from agt.training.lattice import MIDDLE, to_lattice
 RETRAINED_MEMBERS = 3  # how many members are trained again in a fresh process
 COMPARED_QUERIES = 200  # how many queries they answer there, at most
 TRIAL_ROWS = 200  # the number of random rows on which a learner is tried
-FIRST_CLASS = np.zeros(1, dtype=np.int64)  # the classes of a member that always answers class 0
 _SEEDS = 2**31  # random states are below this, as scikit-learn requires
 
 Predict = Callable[[np.ndarray], Any]
@@ -54,98 +53,83 @@ class Shard:
 
 @dataclass(frozen=True)
 class Member:
-    """A trained ensemble member, which answers queries with labels.
+    """A trained ensemble member, which answers queries with votes: labels or numbers.
 
     Attributes:
-        classes: [c] int64 in increasing order, the classes that occur in its shard. A member that
-            always gives one label has only this label here.
-        predict: rows [n, w] -> indices into ``classes`` [n]. None: the member answers every row
-            with ``classes[0]``.
-        raised: True if the learner raised an error on the shard.
+        constant_vote: the vote on every query of a member without a model, because its shard needs
+            none.
+        failure_vote: the vote that takes the place of an error.
+        decode: (what the model returned, number of queries) -> votes [n]. It raises an error for
+            another number of predictions, or if they cannot be read.
+        predict: rows [n, w] -> predictions [n]; None: there is no model.
+        raised: True if the learner raised an error on the shard, so that there is no model.
     """
 
-    classes: np.ndarray
+    constant_vote: np.signedinteger
+    failure_vote: np.signedinteger
+    decode: Callable[[Any, int], np.ndarray]
     predict: Predict | None = None
     raised: bool = False
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Return the member's label for each query, whatever the learner's model does.
+        """Return the member's vote on each query, whatever the learner's model does.
 
-        ``predict``, the learner's model, should return an index into ``classes`` for each row. A
-        query has label 0 if the model returns anything else for it. All queries have label 0 if
-        the model raises an error or returns the wrong number of answers.
+        All queries have ``failure_vote`` if the model raises an error or returns the wrong number
+        of predictions.
 
         Args:
             rows: [n, w] float64, the queries' features.
 
         Returns:
-            [n] int16 labels.
+            [n] votes: int16 labels, or int32 points of the lattice from 0 to ``LATTICE_STEPS``.
 
         Raises:
             MemoryError: the model ran out of memory. This depends on the machine and not only on
-                the member's data, so it must not become a label.
+                the member's data, so it must not become a vote.
         """
+        count = len(rows)
+        if self.raised:
+            return np.full(count, self.failure_vote)
         if self.predict is None:
-            return np.full(len(rows), self.classes[0], dtype=np.int16)
+            return np.full(count, self.constant_vote)
         try:
-            predictions = np.asarray(self.predict(aligned_copy(rows)))
-            indices = predictions.reshape(len(rows))  # raises for another number of answers
-            is_index = np.isin(indices, np.arange(len(self.classes)))
-            # What is no index may be NaN or text, which must not be cast to an integer.
-            valid = np.where(is_index, indices, 0).astype(np.int64)
-            return np.where(is_index, self.classes[valid], 0).astype(np.int16)
+            return self.decode(self.predict(aligned_copy(rows)), count)
         except MemoryError:
             raise
         except (Exception, SystemExit):
             # An error is an answer like any other: if it ended the release instead, it would reveal
             # something about the member's private records.
-            return np.zeros(len(rows), dtype=np.int16)
+            return np.full(count, self.failure_vote)
 
 
-@dataclass(frozen=True)
-class NumberMember:
-    """A trained ensemble member, which answers queries with points of the lattice of a range.
+def _labels_of_indices(classes: np.ndarray, predictions: Any, count: int) -> np.ndarray:
+    """Return the labels of predicted indices, [count] int16; 0 for what is no index.
 
-    Attributes:
+    Args:
+        classes: [c] int64, the classes of the shard, which the model predicts by their indices.
+        predictions: what the learner's model returned, which may be anything.
+        count: the number of queries.
+    """
+    indices = np.asarray(predictions).reshape(count)
+    is_index = np.isin(indices, np.arange(len(classes)))
+    # What is no index may be NaN or text, which must not be cast to an integer.
+    valid = np.where(is_index, indices, 0).astype(np.int64)
+    return np.where(is_index, classes[valid], 0).astype(np.int16)
+
+
+def _points_of_numbers(numbers: NumericTarget, predictions: Any, count: int) -> np.ndarray:
+    """Return the points of the lattice of predicted numbers, [count] int32.
+
+    A prediction that is not finite is replaced by the middle of the range.
+
+    Args:
         numbers: the range of the labels.
-        predict: rows [n, w] -> numbers [n]. None: the member answers the middle of the range.
-        raised: True if the learner raised an error on the shard.
+        predictions: what the learner's model returned, which may be anything.
+        count: the number of queries.
     """
-
-    numbers: NumericTarget
-    predict: Predict | None = None
-    raised: bool = False
-
-    def labels(self, rows: np.ndarray) -> np.ndarray:
-        """Return the member's number for each query, even if the learner's model fails.
-
-        A prediction that is no finite number is replaced by the middle of the range; so are all
-        predictions if the model raises an error or returns the wrong number of them.
-
-        Args:
-            rows: [n, w] float64, the queries' features.
-
-        Returns:
-            [n] int32 points, from 0 to ``LATTICE_STEPS``.
-
-        Raises:
-            MemoryError: the model ran out of memory. This depends on the machine and not only on
-                the member's data, so it must not become an answer.
-        """
-        middle = np.full(len(rows), MIDDLE, dtype=np.int32)
-        if self.predict is None:
-            return middle
-        try:
-            predictions = np.asarray(self.predict(aligned_copy(rows)), dtype=np.float64)
-            predicted = predictions.reshape(len(rows))  # raises for another number of answers
-            finite = np.where(np.isfinite(predicted), predicted, self.numbers.middle)
-            return to_lattice(self.numbers.scaled(finite))
-        except MemoryError:
-            raise
-        except (Exception, SystemExit):
-            # An error is an answer like any other: if it ended the release instead, it would reveal
-            # something about the member's private records.
-            return middle
+    predicted = np.asarray(predictions, dtype=np.float64).reshape(count)
+    finite = np.where(np.isfinite(predicted), predicted, numbers.middle)
+    return to_lattice(numbers.scaled(finite))
 
 
 @dataclass(frozen=True)
@@ -274,7 +258,7 @@ class Learner:
         estimator.fit(rows, targets)
         return estimator.predict
 
-    def train_member(self, shard: Shard) -> Member | NumberMember:
+    def train_member(self, shard: Shard) -> Member:
         """Return an ensemble member trained on its shard; errors of the learner do not propagate.
 
         | the shard                      | the member's label for every query       |
@@ -285,7 +269,8 @@ class Learner:
         | any other                      | the learner's prediction                 |
 
         If labels are numbers, a shard of one label is no special case, and the middle of the range
-        takes the place of 0.
+        takes the place of 0. A member without records is not left out, because then the number of
+        answers would depend on the records (Lemma 6 of docs/proofs/numbers.md).
 
         Call this within ``single_threaded()``, so that the result does not depend on the process.
 
@@ -298,41 +283,26 @@ class Learner:
         """
         # Lemma 1 of docs/proofs/learners.md: only the shard decides which case applies, so a member
         # changes only if its shard does.
-        if shard.numbers is not None:
-            return self._train_number_member(shard, shard.numbers)
-        classes = np.unique(shard.labels)
-        if len(classes) == 0:
-            return Member(FIRST_CLASS)
-        if len(classes) == 1:
-            return Member(classes)
+        if shard.numbers is None:
+            classes = np.unique(shard.labels)
+            first_class = np.int16(0)
+            only_class = first_class if len(classes) == 0 else np.int16(classes[0])
+            decode = partial(_labels_of_indices, classes)
+            member = Member(only_class, first_class, decode)
+            needs_model = len(classes) > 1
+        else:
+            middle = np.int32(MIDDLE)
+            decode = partial(_points_of_numbers, shard.numbers)
+            member = Member(middle, middle, decode)
+            needs_model = len(shard.rows) > 0
+        if not needs_model:
+            return member
         try:
-            return Member(classes, self.fit(shard))
+            return replace(member, predict=self.fit(shard))
         except MemoryError:
             raise
         except (Exception, SystemExit):
-            return Member(FIRST_CLASS, raised=True)
-
-    def _train_number_member(self, shard: Shard, numbers: NumericTarget) -> NumberMember:
-        """Return a member for labels that are numbers, trained on its shard.
-
-        A member without records is not left out, because then the number of answers would depend
-        on the records (Lemma 6 of docs/proofs/numbers.md).
-
-        Args:
-            shard: the member's rows, labels and random state.
-            numbers: the range of the labels.
-
-        Raises:
-            MemoryError: the learner ran out of memory.
-        """
-        if not len(shard.rows):
-            return NumberMember(numbers)
-        try:
-            return NumberMember(numbers, self.fit(shard))
-        except MemoryError:
-            raise
-        except (Exception, SystemExit):
-            return NumberMember(numbers, raised=True)
+            return replace(member, raised=True)
 
     def try_on_random_rows(
         self, width: int, classes: int, numbers: NumericTarget | None = None

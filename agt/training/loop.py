@@ -392,18 +392,27 @@ class TrainingRun:
                 # None, the first one is the gradient.
                 for parameter, output_factor, input_factor in gradients:
                     fragment_sum = self.kernel.nominal_sum(output_factor, input_factor)
-                    # For two classes the last layer is computed as one row, the difference of its
-                    # two rows. The gradients in these two rows are the negative sum and the sum.
-                    # The method takes sums for several k, and both ends of their bounds. Here there
-                    # is one sum, so it gets an axis of length 1, and is both ends.
-                    as_bounds = fragment_sum[None]
-                    expanded, _ = self.network.expand_gradient_to_both_rows(
-                        parameter, as_bounds, as_bounds
-                    )
+                    expanded = self._expanded_to_both_rows(parameter, fragment_sum)
                     sums[parameter] += expanded.reshape(sums[parameter].shape)
         # Each process has summed its own fragments.
         processes().sum_in_place(list(sums.values()))
         return sums
+
+    def _expanded_to_both_rows(self, parameter: str, gradient: Tensor) -> Tensor:
+        """Return a nominal gradient in both rows of the last layer, given that in one row.
+
+        For two classes the last layer is computed as one row, the difference of its two rows. The
+        gradients in these two rows are minus the gradient, and the gradient. All others stay.
+
+        Args:
+            parameter: the parameter's name.
+            gradient: the gradient, or a sum of gradients.
+        """
+        # The network expands bounds for several k. One gradient is both ends of its bounds, and
+        # gets an axis of length 1 in place of k.
+        as_bounds = gradient[None]
+        expanded, _ = self.network.expand_gradient_to_both_rows(parameter, as_bounds, as_bounds)
+        return expanded
 
     def bound_sums(
         self, rows: np.ndarray, editable_count: int, k_group: slice

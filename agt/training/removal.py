@@ -447,7 +447,7 @@ def draw_seed(config: RemovalConfig, checkpoints: Checkpoints = NO_CHECKPOINTS) 
     """
     if config.seed is not None:
         return config.seed
-    return checkpoints.draw_once(SEED_NAME, lambda: secrets.randbits(SEED_BITS))
+    return checkpoints.draw_once(SEED_NAME, partial(secrets.randbits, SEED_BITS))
 
 
 def draw_tilt(

@@ -271,7 +271,8 @@ def heads_that_move_less(patch: pytest.MonkeyPatch) -> None:
 def heads_that_move_far_less(patch: pytest.MonkeyPatch) -> None:
     """One edit is taken to move the weights a third as far as it may.
 
-    No neighbour here moves the minimiser half as far, so half as far would not be noticed.
+    No neighbour of ten records moves the minimiser half as far, so half as far would not be
+    noticed. Of a thousand records, some move it almost as far as it may (test_terms.py).
     """
     whole = Sensitivity.per_k.fget  # type: ignore[attr-defined]
     patch.setattr(Sensitivity, "per_k", property(lambda self: whole(self) / 3))

@@ -17,7 +17,8 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy.special import ndtr, ndtri
+from scipy.optimize import brentq
+from scipy.special import expit, ndtr, ndtri
 from synthetic import make_recipe, make_records, make_training
 
 from agt.bounds.interval import Interval
@@ -280,6 +281,25 @@ def test_two_states_lie_apart_by_both_residuals_and_a_records_steepest_pull(loss
     assert found.rounding >= 2 * 1e-4 / s
     longest = 1.0 if loss == "logistic" else 1 + math.sqrt(problem.plan.n_max / s) / 2
     assert found.rho >= longest / s
+
+
+def test_one_record_moves_the_minimiser_almost_as_far_as_its_bound() -> None:
+    """Lemma 2 of docs/proofs/removal.md: many short records, and a long one against them."""
+    records = 1000
+    length = 0.0112  # of the records
+    given = setting(batch={"normalizer": float(records), "n_max": records + 100})
+    config = RemovalConfig(loss="logistic", masking="output", sigma=0.1, tolerance=1e-4)
+    problem = RemovalProblem.from_plan(config, given.plan, given.relation, 0.001, np.zeros((1, 1)))
+    strength = problem.objective.strength
+
+    def gradient(weight: float, added: int) -> float:
+        from_records = -records * length * expit(-length * weight)
+        return float(strength * weight + from_records + added * expit(weight))
+
+    before, after = (brentq(gradient, 0, 1000, args=(added,)) for added in (0, 1))
+    distance = before - after
+    rho = problem.sensitivity(1e-4).rho
+    assert 0.95 * rho < distance <= rho
 
 
 def test_what_noise_hides_covers_both_what_is_left_and_what_training_leaves() -> None:

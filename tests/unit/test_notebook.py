@@ -91,6 +91,28 @@ def test_a_bar_counts_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert "training: 100%" in capsys.readouterr().err
 
 
+def test_a_training_shows_a_bar_to_its_end_where_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # The solver needs fewer steps than were expected.
+    settings: dict[str, Any] = {"certificate": "erm", "weight_decay": 0.01, "declared": DECLARED}
+    agt.fit(X, Y, verbose=True, **settings)
+    shown = capsys.readouterr()
+    assert "training: 100%" in shown.err
+    assert not shown.out
+    agt.CertifiedClassifier(verbose=True, **settings).fit(X, Y)
+    assert "training: 100%" in capsys.readouterr().err
+
+
+def test_a_training_prints_nothing_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    agt.fit(X, Y, declared=DECLARED)
+    reported: list[Progress] = []
+    agt.fit(X, Y, declared=DECLARED, verbose=True, on_progress=reported.append)
+    assert reported
+    shown = capsys.readouterr()
+    assert not shown.out + shown.err
+
+
 def test_importing_the_library_sets_no_variable_of_the_process(tmp_path: Path) -> None:
     code = (
         "import os; before = dict(os.environ); import agt; agt.fit; assert dict(os.environ) == "

@@ -384,13 +384,20 @@ def clip_weights(self: Any, x: torch.Tensor) -> Any:
     return self.out(self.act(self.first(x)))
 
 
+def limit_weights_from_below(self: Any, x: torch.Tensor) -> Any:
+    for parameter in self.parameters():
+        parameter.data.clamp_(min=-1)
+    return self.out(self.act(self.first(x)))
+
+
 @pytest.mark.parametrize(
     ("forward", "reason"),
     [
         (clip_weights, "changes parameters"),
+        (limit_weights_from_below, "changes parameters"),
         (lambda self, x: self.out(self.act(ReversedGradient.apply(self.first(x)))), "gradients"),
     ],
-    ids=["clipped weights", "replaced gradients"],
+    ids=["clipped weights", "weights limited from below", "replaced gradients"],
 )
 def test_weight_clipping_and_replaced_gradients_are_refused(
     forward: Callable[..., Any], reason: str
