@@ -1,9 +1,9 @@
 """Canaries: gradients or records that an audit adds to the training data.
 
-* A **gradient canary** replaces the gradient of a record in every step. It is longer than the clip
-  level, so that a missing clip is detected. Several canaries of one training are (nearly)
-  orthogonal, so that none changes another's score.
-* An **input canary** is a record, whose gradient the network computes.
+* A **gradient canary** replaces the gradient of a record in every step. The audit clips it itself
+  (agt_audit/noisy_training.py), so it does not test how training clips records. Several canaries of
+  one training are (nearly) orthogonal, so that none changes another's score.
+* An **input canary** is a record, whose gradient the training computes and clips.
 
 Each canary is a separate unit, whose id decides its batch.
 """

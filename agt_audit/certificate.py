@@ -25,6 +25,12 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
+NUMBERS_NOTES = (
+    "finding no violation proves nothing: this audit shows nothing about datasets and queries that "
+    "were not tried",
+    "of a run that answers with numbers, people are not left out one at a time, and the run is not "
+    "trained again: audit.units, audit.bounded, audit.lines and audit.again have no effect",
+)
 CODE_KEYS = ("agt", "revision")  # keys of env.json that name the version of agt
 
 
@@ -85,8 +91,8 @@ class Certificate(CertificateSettings, AuditKind):
         return Audited.of(
             opened.trained.finished,
             findings.values(),
-            (*notes(auditor.claims, counts, self.seconds, self.bounded), *conditions),
-            tables=counts.tables(),
+            (*notes(auditor.claims, counts, self.seconds), *conditions),
+            tables={"certificate_parameters": counts.parameters_table()},
             metrics={
                 "neighbours": counts.neighbours_trained,
                 "deviation": counts.largest_deviation,
@@ -111,7 +117,7 @@ class Certificate(CertificateSettings, AuditKind):
         return Audited.of(
             opened.trained.finished,
             counts.findings(Claims(model.problem).subject, len(queries)),
-            map(_condition_sentence, opened.conditions),
+            (*NUMBERS_NOTES, *map(_condition_sentence, opened.conditions)),
             metrics={"neighbours": counts.neighbours},
         )
 

@@ -14,7 +14,7 @@ from agt.errors import AgtError
 from agt.models.model import Model
 from agt.training.ensemble import assign_shards
 from agt_audit.batch_plans import batches_finding
-from agt_audit.certificate_counts import Claims, Counts, edit_and_distance
+from agt_audit.certificate_counts import Claims, Counts
 from agt_audit.certificate_findings import (
     CERTIFIED_LABELS,
     PARAMETERS,
@@ -279,6 +279,7 @@ class Auditor:
         units = np.unique(train.units[~train.public])
         if self.extent.units is not None and len(units) > self.extent.units:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
+        self.counts.neighbours_planned += len(units)
         certificates = self._certificates_at_first_k(features)
         edits = [EditedRecords.without_unit(train, unit) for unit in units]
         for trained in self._train(edits):
@@ -299,6 +300,7 @@ class Auditor:
         are earlier neighbours with large deviations, with one more edit.
         """
         remaining = self.extent.neighbours
+        self.counts.neighbours_planned += remaining
         best: list[TriedEdit] = []
         while remaining and not self._out_of_time():
             count = min(EDITS_AT_ONCE, remaining)
@@ -340,7 +342,6 @@ class Auditor:
             edits: the neighbours.
         """
         counts = self.counts
-        counts.planned.update(map(edit_and_distance, edits))
         is_long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
         neighbours = neighbours_of(self.model, edits, processes=is_long)
         for done, edit in enumerate(edits):
@@ -349,7 +350,7 @@ class Auditor:
             self.on_progress(done, len(edits))
             neighbour = next(neighbours)
             if isinstance(neighbour, AgtError):
-                counts.refused[edit_and_distance(edit)] += 1
+                counts.refused += 1
                 counts.refusal_reasons[str(neighbour)] += 1
                 continue
             largest_before = counts.largest_deviation
@@ -433,6 +434,7 @@ class Auditor:
         made the run, its bounds may be sound but wider than this version's, so the neighbours are
         compared with a model that this version trains again.
         """
+        self.counts.pairs_planned = self.extent.bounded
         model = self.trained_again if self.other_code else self.model
         for done in range(self.extent.bounded):
             if self._out_of_time():

@@ -12,8 +12,10 @@ Formal guarantees
       mistakes are counted on the others (Lemma 2 of docs/proofs/attack_bounds.md).
     * Step by step: in each step a new coin decides whether the canary is used. A guess is right
       with probability at most Phi(mu_step / 2), so the number of right guesses is dominated by a
-      binomial number. The accountant composes the steps, so errors in noise and clipping are
-      detected, but no errors in the composition.
+      binomial number. The accountant composes the steps, so errors in the composition are not
+      detected.
+    * Clipping of records' gradients is tested only with canaries that are records: those of
+      gradient canaries are clipped here, not by the training that is audited.
     * One training with many canaries: agt_audit/one_run.py. The size of the noise is tested as in
       agt_audit/added_noise.py.
     * All rigorous bounds of one audit share the error probability equally.
@@ -385,8 +387,17 @@ NOTES = (
     "that stronger claim is contradicted. Bounds called 'Clopper-Pearson' or 'exact' test "
     "epsilon at delta itself",
     "the step-by-step bound is computed for one step and then composed by agt's accountant. So "
-    "it detects errors in noise and clipping, but not errors in the composition",
+    "it detects errors in the noise, but not errors in the composition",
     "all bounds hold at the same time, with the stated confidence",
+)
+CLIPPING_NOT_TESTED = (
+    "these canaries are gradients, which this audit clips itself. So it does not detect that "
+    "training fails to clip the gradients of records. To test that, audit again with "
+    "audit.canary=mislabelled"
+)
+CLIPPING_TESTED = (
+    "these canaries are records, whose gradients training computes and clips. A missing clip is "
+    "detected only if the gradients of these canaries exceed the clip level"
 )
 
 
@@ -430,7 +441,11 @@ class DpSgdAudit(DpSgdAuditSettings, AuditKind):
         finding = judge_training(trainer, canary, effort, audit.bounds)
         tables = {"bounds": _bounds_table(audit.bounds, trainer.config.epsilon)}
         findings = (finding, audit.noise_size)
-        return Audited.of(opened.trained.finished, findings, NOTES, tables=tables)
+        about_clipping = CLIPPING_NOT_TESTED
+        if canary.gradients is None:
+            about_clipping = CLIPPING_TESTED
+        notes = (*NOTES, about_clipping)
+        return Audited.of(opened.trained.finished, findings, notes, tables=tables)
 
 
 def _bounds_table(bounds: Sequence[LowerBound], claimed_epsilon: float) -> pd.DataFrame:

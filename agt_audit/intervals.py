@@ -27,6 +27,7 @@ class IntervalCounts:
     """Counts of the checks of certified intervals, and of the violations.
 
     Attributes:
+        planned: how many neighbouring datasets were to be tried.
         neighbours: how many neighbouring datasets were trained on.
         refused: how many datasets training refused.
         answers: how many answers of neighbours were compared with an interval of the run that is
@@ -35,8 +36,10 @@ class IntervalCounts:
         intervals: how many intervals of neighbours were compared with the run's.
         not_nested: how many of these do not lie inside of the run's.
         farthest: the largest distance k of a neighbour that was trained on.
+        ended_early: whether the time limit ended the audit before all datasets were tried.
     """
 
+    planned: int = 0
     neighbours: int = 0
     refused: int = 0
     answers: int = 0
@@ -44,6 +47,7 @@ class IntervalCounts:
     intervals: int = 0
     not_nested: int = 0
     farthest: int = 0
+    ended_early: bool = False
 
     def add_neighbour(
         self,
@@ -90,6 +94,12 @@ class IntervalCounts:
             f"{self.neighbours} neighbouring datasets, up to distance k = {self.farthest}; "
             f"{queries} queries; training refused {self.refused} datasets"
         )
+        if self.ended_early:
+            tried = self.neighbours + self.refused
+            effort = (
+                f"{effort}; the time limit audit.seconds ended the search early, after {tried} of "
+                f"{self.planned} datasets"
+            )
         containment_meaning = (
             "no neighbouring dataset was trained at a distance k at which an interval is "
             "narrower than the whole range"
@@ -153,11 +163,12 @@ def audit_intervals(
     Returns:
         The counts. A dataset that training refuses counts as ``refused`` only.
     """
-    counts = IntervalCounts()
+    counts = IntervalCounts(planned=neighbours)
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     run_certificates = _numbers(model).certify(queries)
     for k, records in edited_datasets(model, queries, neighbours, farthest, seed):
         if time.monotonic() > deadline:
+            counts.ended_early = True
             break
         try:
             neighbour = _numbers(neighbour_of(model, records))

@@ -27,8 +27,6 @@ from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, j
 from agt_cli.report.console import Console
 from agt_cli.report.record import RunRecord
 
-MAX_PAIRS_SHOWN = 1000
-
 
 @schema
 class MechanismAudit(MechanismAuditSettings, AuditKind):
@@ -59,7 +57,7 @@ class MechanismAudit(MechanismAuditSettings, AuditKind):
         attacked = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
         rows = [
             {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
-            for pair, loss in attacked.losses[:MAX_PAIRS_SHOWN]
+            for pair, loss in attacked.losses
         ]
         tables = {"pairs": pd.DataFrame(rows)}
         return Audited(mechanism.name, None, attacked.findings, tables=tables)

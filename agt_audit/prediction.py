@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from agt.data.records import Records
-from agt.errors import ConfigError, DataError
+from agt.errors import ConfigError, DataError, counted
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.laplace_mean import LaplaceMean
@@ -66,6 +66,16 @@ TRIALS = (
 )
 
 
+def tried_note(neighbours: int, queries: int) -> str:
+    """Return a sentence that says among how many datasets and queries the attack was chosen."""
+    datasets = counted(neighbours, "neighbouring dataset")
+    return (
+        f"the attack was chosen among {datasets} and {queries:,} queries from the data, with "
+        "further queries between the two models. This audit shows nothing about other people's "
+        "records, nor about other queries"
+    )
+
+
 def untested_because_equal(claim: TestedClaim, effort: str = "nothing was drawn") -> Finding:
     """Return the finding of an untested claim: both models release the same labels.
 
@@ -82,12 +92,14 @@ class PlannedAttack:
     """The models, the query and the event of an attack, chosen before anything is drawn.
 
     Attributes:
+        pairs_tried: from how many pairs of runs this one was chosen.
         sides: the run with the unit, and the run without it.
         pair: the models of these runs, with the mechanism.
         query: [1, ...] the query.
         event: the event about a single answer that is counted.
     """
 
+    pairs_tried: int
     sides: tuple[OpenedRun, OpenedRun]
     pair: AnyPair
     query: np.ndarray
@@ -233,8 +245,9 @@ class _Audit:
 
     def carry_out(self) -> Audited:
         """Choose an attack, make it, and return the findings."""
-        findings = self._make_attack(self._plan_attack())
-        notes = [DRAWN, TRIALS]
+        attack = self._plan_attack()
+        findings = self._make_attack(attack)
+        notes = [DRAWN, TRIALS, tried_note(attack.pairs_tried, len(self.own_queries))]
         if not self.claim.proved:
             notes.append(
                 "no test ledger was charged, because the guarantee of this release is not "
@@ -358,7 +371,7 @@ class _Audit:
             chosen = pair.chosen_queries(self.own_queries, self.rng)
             queries = np.concatenate([self.own_queries, chosen])
             row, event = choose_query(pair, queries, self.claimed, trials, self.confidence)
-            attacks.append(PlannedAttack(sides, pair, queries[row : row + 1], event))
+            attacks.append(PlannedAttack(len(pairs), sides, pair, queries[row : row + 1], event))
         return max(
             attacks,
             key=lambda attack: attack.event.strength(self.claimed, trials, self.confidence),

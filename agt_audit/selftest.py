@@ -734,7 +734,7 @@ class QuieterTraining(NoisyTraining):
 
 
 def small_noisy_training(
-    seed: int, noise_share: float = 1.0, relation: str = "add_remove"
+    seed: int, noise_share: float = 1.0, relation: str = "add_remove", spread: float = 1 / 8
 ) -> NoisyTraining:
     """Train a small linear head, and return its noisy training, with parameters for 60 canaries.
 
@@ -742,8 +742,9 @@ def small_noisy_training(
         seed: the seed of the data and of the noise.
         noise_share: the share of the claimed noise that is added.
         relation: the relation of the claimed guarantee.
+        spread: the standard deviation of the features.
     """
-    features = np.random.default_rng(seed).normal(size=(20, 60)) / 8
+    features = spread * np.random.default_rng(seed).normal(size=(20, 60))
     given = {
         "certificate": "box",
         "ks": 0,

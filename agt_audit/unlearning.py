@@ -7,6 +7,7 @@ agt_audit/unlearning_claims.py.
 """
 
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progr
 from agt_audit.kind_settings import UnlearningSettings
 from agt_audit.trials import TrialPlan
 from agt_audit.unlearning_claims import (
+    NOT_MADE,
     ModelState,
     Trial,
     Unlearn,
@@ -128,7 +130,7 @@ class Unlearning(UnlearningSettings, AuditKind):
         plan = TrialPlan(self.releases, given.confidence)
         findings: list[Finding] = []
         rows: list[dict[str, object]] = []
-        unusable_methods: list[str] = []
+        omissions: list[str] = []  # sentences about methods and attacks that were left out
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
             for method in self.methods or METHODS:
                 tested = MethodUnderTest(method, opened, train, Path(scratch) / "run", self.queries)
@@ -142,18 +144,26 @@ class Unlearning(UnlearningSettings, AuditKind):
                         )
                         findings.append(not_tested(tested.words, reason, str(error)))
                     else:
-                        unusable_methods.append(
+                        omissions.append(
                             f"method={method} was not attacked, because it cannot be used for "
                             f"this run: {error}"
                         )
                     continue
                 method_findings, trials = tested.make_attacks(forget, plan, console)
                 findings += method_findings
+                omissions += attacks_not_made(method, trials)
                 rows += [{"method": method, **asdict(trial)} for trial in trials]
         columns = ["method", *(field.name for field in fields(Trial))]
         table = pd.DataFrame(rows, columns=columns)
-        notes = (*unusable_methods, *NOTES)
+        notes = (*omissions, *NOTES)
         return Audited.of(trained.finished, findings, notes, tables={"attacks": table})
+
+
+def attacks_not_made(method: MethodName, trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a sentence about each attack that a method refused, so that nothing was tested."""
+    for trial in trials:
+        if trial.test == NOT_MADE:
+            yield f"method={method}: the attack with {trial.attack} was {trial.words}"
 
 
 def _open_without_queries(given: AuditInputs) -> TrainedRun:

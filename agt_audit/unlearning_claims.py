@@ -45,6 +45,8 @@ from agt_audit.output_events import choose_event
 from agt_audit.trials import TrialPlan
 from agt_cli.report.findings import Finding, Outcome, exact_finding
 
+NOT_MADE = "refused"  # ``Trial.test`` of an attack that the method refused
+
 
 @dataclass(frozen=True)
 class ModelState:
@@ -94,7 +96,7 @@ class Trial:
     Attributes:
         attack: the attack's name.
         records: how many records the attack asked to erase, in all requests.
-        test: "equal", "distance", "distinguished" or "refused".
+        test: "equal", "distance", "distinguished" or ``NOT_MADE``.
         found: by test, how many values differ; the distance divided by the claimed one; or a lower
             bound on epsilon. None: the attack could not be made, or nothing was compared.
         outcome: "not tested" if ``found`` is None; otherwise whether ``found`` contradicts the
@@ -119,7 +121,7 @@ class Trial:
 
         Args:
             pair: both models after the attack.
-            test: the kind of test: "equal", "distance", "distinguished" or "refused".
+            test: the kind of test: "equal", "distance" or "distinguished".
             measured: how many values differ; the distance divided by the claimed one; or a lower
                 bound on epsilon. None: nothing was compared.
             violated: whether ``measured`` contradicts the claim.
@@ -169,7 +171,7 @@ class UnlearningAudit(NamedTuple):
         findings: one for each test that the method's promise calls for, or one that says why
             nothing was tested.
         trials: the result of each test of each attack. An attack that the method refuses (it raises
-            AgtError) has a result "refused".
+            AgtError) has a result whose ``test`` is ``NOT_MADE``.
     """
 
     findings: tuple[Finding, ...]
@@ -218,7 +220,7 @@ def audit_unlearning(
             pairs.append(_make_attack(attack, begin, retrained))
         except AgtError as error:
             reason = f"not made: {error}"
-            trials.append(Trial(attack.name, 0, "refused", None, Outcome.UNTESTED, reason))
+            trials.append(Trial(attack.name, 0, NOT_MADE, None, Outcome.UNTESTED, reason))
         on_done(done)
     promise = claim()
     if not pairs:
@@ -313,7 +315,9 @@ def _test_equality(subject: str, pairs: Sequence[AttackedSides], promise: Promis
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
         return PromiseTest(not_tested(subject, promise.sentences[0], reason), trials)
-    meaning = f"in every attack, {_comparison_sentence(0, total)}"
+    attacks_compared = sum(trial.found is not None for trial in trials)
+    attacks = counted(attacks_compared, "attack")
+    meaning = f"in {attacks}, {_comparison_sentence(0, total)}"
     first_violation = next((trial for trial in trials if trial.outcome is Outcome.VIOLATED), None)
     if first_violation is not None:
         meaning = f"after the attack {first_violation.attack_text}, {first_violation.words}"

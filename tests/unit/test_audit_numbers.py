@@ -176,6 +176,8 @@ class TestIntervals:
         assert counts.neighbours == 0
         findings = counts.findings("a run", 1)
         assert {finding.outcome for finding in findings} == {Outcome.UNTESTED}
+        assert all("audit.seconds" in finding.effort for finding in findings)
+        assert all("0 of 12 datasets" in finding.effort for finding in findings)
 
 
 def test_tried_labels_are_the_classes_in_turn_or_the_ends_of_the_range() -> None:
