@@ -4,7 +4,6 @@ whether a record was in its training data.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,6 @@ UPSIDE_DOWN = (
     "non-members being swapped, or for test records that are easier than training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
-DISTANCE_BINS = (0, 1, 10, 50)  # the smallest stable distance of each bin
 EXPOSED_COLUMN_NOTE = (
     f"in tables/{EXPOSED}.csv, 'score_lira' is the logarithm of LiRA's likelihood ratio for the "
     "run's own model, which was trained on more records than the shadow models were. By how much "
@@ -111,8 +109,8 @@ class Membership(MembershipSettings, AuditKind):
             console: the console, which shows progress.
 
         Returns:
-            A finding for each attack; the tables of attacks, of bins of stable distances, of
-            classes, and of the most exposed records.
+            A finding for each attack; the tables of attacks, of classes, and of the most exposed
+            records.
 
         Raises:
             ConfigError: the run's data is missing or was changed.
@@ -127,7 +125,6 @@ class Membership(MembershipSettings, AuditKind):
         attacked = AttackedModel(given, opened, pool, shadows, console)
         tables = {
             "membership": attacked.attacks_table(),
-            "by_stable_distance": attacked.distances_table(),
             "by_class": advantages_by_class(
                 attacked.rocs, pool.records.labels, opened.dataset.classes
             ),
@@ -206,19 +203,7 @@ class AttackedModel:
         self.two_sided = bool(pool.member.any() and not pool.member.all())
         self.rocs: dict[str, Roc] = {}
         if self.two_sided:
-            self.rocs = {name: self.roc(name) for name in self.scores}
-
-    def roc(self, name: str, rows: np.ndarray | slice = slice(None)) -> Roc:
-        """Return an attack's ROC curve on some of the records.
-
-        Args:
-            name: the attack, a key of ``scores``.
-            rows: a mask [n] or a slice of the records; the default is all of them.
-
-        Raises:
-            ConfigError: these records are all members, or all non-members.
-        """
-        return Roc(self.scores[name][rows], self.pool.member[rows])
+            self.rocs = {name: Roc(scores, pool.member) for name, scores in self.scores.items()}
 
     # -- findings
     # ----------------------------------------------------------------------------------------------
@@ -257,7 +242,7 @@ class AttackedModel:
             if reason_untested:
                 yield untested
             else:
-                yield area_finding(untested, name, self.roc(name), self.confidence)
+                yield area_finding(untested, name, self.rocs[name], self.confidence)
 
     # -- tables and notes
     # ----------------------------------------------------------------------------------------------
@@ -266,8 +251,8 @@ class AttackedModel:
         """Return a table with a row for each attack on the run's own model.
 
         Columns are the AUC and detection rates with their limits. Attacks that were also made on
-        shadow models have the advantage at a threshold that was fixed on these, and the mean AUC
-        over them (``AUC_on_halves``). The table is empty unless ``two_sided``.
+        shadow models have the advantage at a threshold that was fixed on these. The table is empty
+        unless ``two_sided``.
         """
         rows = []
         for name, roc in self.rocs.items():
@@ -282,40 +267,7 @@ class AttackedModel:
                 low, high = fixed.advantage_limits
                 advantage = fixed.tpr - fixed.fpr
                 row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
-                mean_area, _ = spread_of(target.area for target in self.evaluation.rocs(name))
-                row["AUC_on_halves"] = mean_area
             rows.append(row)
-        return pd.DataFrame(rows).round(5)
-
-    def distances_table(self) -> pd.DataFrame:
-        """Return a table with a row for each bin of stable distances and each attack.
-
-        The last bin holds all certified records (distance 1 or more). Columns of a bin without
-        members or without non-members are empty.
-        """
-        bins: list[tuple[float, float]] = [
-            (low, high - 1) for low, high in pairwise([*DISTANCE_BINS, np.inf])
-        ]
-        bins.append((1, np.inf))
-        rows = []
-        for low, high in bins:
-            in_bin = (self.distance >= low) & (self.distance <= high)
-            members = int(self.pool.member[in_bin].sum())
-            others = int((~self.pool.member[in_bin]).sum())
-            for name in self.scores:
-                row: dict[str, Any] = {
-                    "stable_distance": _bin_text(low, high),
-                    "attack": name,
-                    "members": members,
-                    "others": others,
-                }
-                if members and others:
-                    roc = self.roc(name, in_bin)
-                    row |= _area(roc, self.confidence)
-                    row["TPR_at_1%_FPR"] = roc.at_false_alarm_rate(
-                        FEW_FALSE_ALARMS, self.confidence
-                    ).tpr
-                rows.append(row)
         return pd.DataFrame(rows).round(5)
 
     def exposed_table(self) -> pd.DataFrame:
@@ -399,18 +351,6 @@ def advantages_by_class(
             counts = {"members": int(members.sum()), "others": int(others.sum())}
             rows.append({"class": name, "attack": attack, **counts, "advantage": float(advantage)})
     return pd.DataFrame(rows)
-
-
-def _bin_text(low: float, high: float) -> str:
-    """Return the label of a bin of stable distances from ``low`` to ``high``, both included.
-
-    An infinite ``high`` is a bin without an end.
-    """
-    if low == high:
-        return f"{low}"
-    if high == np.inf:
-        return f"{low} or more"
-    return f"{low} to {high}"
 
 
 def _area(roc: Roc, confidence: float) -> dict[str, float]:

@@ -36,11 +36,8 @@ def test_a_run_is_attacked(agt: Agt, trained: Path) -> None:
     assert exposed["score_lira"].is_monotonic_decreasing
     assert (folder / "figures/roc.png").is_file()
     table = pd.read_csv(folder / "tables/membership.csv").set_index("attack")
-    assert table.loc["lira_online", "AUC_on_halves"] == pytest.approx(0.5, abs=0.2)
-    assert set(pd.read_csv(folder / "tables/by_stable_distance.csv")["stable_distance"]) >= {
-        "0",
-        "1 or more",
-    }
+    row = table.loc["lira_online"]
+    assert row["advantage_low"] <= row["advantage"] <= row["advantage_high"]
     notes = json.loads((folder / "audit.json").read_text())["notes"]
     assert any("0.1 %" in note for note in notes)
     assert said.json["metrics"]["shadows_reused"] == 0
