@@ -31,7 +31,7 @@ from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import UP, Randomness, printed_decimal
 from agt_audit.claims import Claimed
-from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding
 
 Probabilities = tuple[Fraction, Fraction]
@@ -183,7 +183,7 @@ def audit_pair(
 
 def audit_synthetic_pairs(
     mechanism: Mechanism, values: Sequence[int], plan: TrialPlan
-) -> MechanismAttack:
+) -> tuple[Finding, ...]:
     """Audit a mechanism without a run, at all inputs that neighbouring datasets can have.
 
     The exact loss is computed for every pair. Labels are drawn from one or two pairs only: the
@@ -196,23 +196,23 @@ def audit_synthetic_pairs(
             which labels are drawn.
 
     Returns:
-        The findings: of the largest exact loss, and of the draws. And the loss of every pair.
+        The finding of the largest exact loss, and then those of the draws.
     """
-    losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
-    pairs = [pair for pair, _ in losses]
-    worst_pair, worst_loss = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
+    pairs = list(neighbouring_pairs(mechanism, values))
+    losses = [exact_loss(mechanism, pair) for pair in pairs]
+    worst = max(range(len(pairs)), key=lambda index: losses[index].rank)
     table = table_finding(
         mechanism,
-        worst_loss,
-        f"probabilities from the mechanism's own table were compared for all {len(losses)} pairs "
-        f"of neighbouring inputs. The worst pair is {worst_pair}",
+        losses[worst],
+        f"probabilities from the mechanism's own table were compared for all {len(pairs)} pairs "
+        f"of neighbouring inputs. The worst pair is {pairs[worst]}",
     )
     differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
     drawn_pairs = (differing,) if best == differing else (differing, best)
     shared = plan.shared_among(len(drawn_pairs))
     drawn = [audit_pair(mechanism, pair, shared, values[-1]).drawn for pair in drawn_pairs]
-    return MechanismAttack((table, *drawn), losses)
+    return (table, *drawn)
 
 
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str) -> Finding:

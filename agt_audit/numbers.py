@@ -4,6 +4,7 @@ The noise that a release states is compared with the distance of the sums, exact
 it does, whatever it states.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +17,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.numeric import Draw, Randomness, SeededRandomness, printed_decimal
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.recorded_draws import RecordedRandomness
-from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
 from agt_cli.report.findings import Finding, Outcome
 
 NO_DATA_USED = (
@@ -155,7 +156,9 @@ def synthetic_pairs(members: int) -> Iterator[SumPair]:
             yield SumPair(total, total + step, members, touches)
 
 
-def audit_synthetic_sums(mechanism: LaplaceMean, members: int, plan: TrialPlan) -> MechanismAttack:
+def audit_synthetic_sums(
+    mechanism: LaplaceMean, members: int, plan: TrialPlan
+) -> tuple[Finding, ...]:
     """Audit a mechanism without a run, on the pairs of sums that ``synthetic_pairs`` yields.
 
     The exact loss is computed for every pair, and the largest one is judged. Releases are drawn
@@ -169,21 +172,18 @@ def audit_synthetic_sums(mechanism: LaplaceMean, members: int, plan: TrialPlan) 
             pairs from which releases are drawn.
 
     Returns:
-        The findings: of the exact loss, and of the draws. And the loss of every pair; there are
-        none if the releases do not state noise of one scale on both sides, so that no loss can be
-        computed.
+        The finding of the largest exact loss, and then those of the draws.
     """
     pairs = list(synthetic_pairs(members))
-    losses = []
+
+    def stated_loss(pair: SumPair) -> float:
+        loss = exact_sum_loss(mechanism, pair)
+        return -math.inf if loss is None else loss.rank  # None: it cannot be computed
+
+    worst_pair = max(pairs, key=stated_loss)
     first_pairs: dict[int, SumPair] = {}  # by the number of members that an edit changes
     for pair in pairs:
         first_pairs.setdefault(pair.touches, pair)
-        loss = exact_sum_loss(mechanism, pair)
-        if loss is not None:
-            losses.append((pair, loss))
-    judged_pair = pairs[0]
-    if losses:
-        judged_pair, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
     shared_plan = plan.shared_among(len(first_pairs))
     drawn = [drawn_finding(mechanism, pair, shared_plan) for pair in first_pairs.values()]
-    return MechanismAttack((law_finding(mechanism, judged_pair), *drawn), losses)
+    return (law_finding(mechanism, worst_pair), *drawn)

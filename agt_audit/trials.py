@@ -1,8 +1,7 @@
 """Tests of one claim: exactly, from stated probabilities, or by counting releases."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,18 +32,6 @@ class TrialPlan:
     def shared_among(self, bounds: int) -> "TrialPlan":
         """Return the plan with which each of several bounds has an equal share of the error."""
         return replace(self, confidence=1 - (1 - self.confidence) / bounds)
-
-
-class MechanismAttack(NamedTuple):
-    """What an attack on a mechanism by itself found.
-
-    Attributes:
-        findings: the findings.
-        losses: (pair, loss) for each pair of inputs whose exact loss was computed.
-    """
-
-    findings: tuple[Finding, ...]
-    losses: "Sequence[tuple[object, Exact]]"
 
 
 @dataclass(frozen=True)
