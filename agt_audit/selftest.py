@@ -371,13 +371,13 @@ class FloatingNoise(LaplaceMean):
 
 
 class UnclippedMembers(NumberVotesModel):
-    """Members whose answers may lie outside of the declared range."""
+    """Members whose answers are ten times as far from the middle of the range, and not clipped."""
 
     def labels(self, phi: np.ndarray) -> np.ndarray:
         """Return each member's answers in steps of the lattice, without clipping them."""
         features = to_integers(phi.astype(np.float64))
         numbers = predict_numbers(features, self.weight[:, 0].numpy(), self.exponents.numpy())
-        return np.rint((numbers + 1.0) * MIDDLE).astype(np.int64)
+        return np.rint((10 * numbers + 1.0) * MIDDLE).astype(np.int64)
 
 
 class MembersWithRecords(NumberVotesModel):
