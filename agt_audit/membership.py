@@ -62,6 +62,7 @@ SHORT_NAMES = {
 }
 CURVE_POINTS = 300
 MIN_RATE = 1e-4  # the smallest rate of false alarms in a figure
+FIGURE_CONFIDENCE = 0.95  # of limits of rates, which the figure does not show
 MAX_START = 0.5  # the largest value at which an axis of a figure begins
 FEWEST_FALSE_ALARMS = 0.001
 FEW_FALSE_ALARMS = 0.01
@@ -469,33 +470,24 @@ def draw_curves(record: RunRecord, dataset: str, rocs: Mapping[str, Roc]) -> str
     Returns:
         The figure's caption.
     """
-    any_roc = next(iter(rocs.values()))
-    others = int((~any_roc.member).sum())
-    # one false alarm is the smallest rate that can be measured
-    smallest_rate = min(max(1 / others, MIN_RATE), MAX_START)
-    rates = np.geomspace(smallest_rate, 1, CURVE_POINTS)
-    shares = {}
-    for attack, roc in rocs.items():
-        shares[attack] = [roc.at_false_alarm_rate(rate, 0.95).tpr for rate in rates]
-    data = pd.DataFrame({"FPR": rates, **shares})
+    data = _curves_data(rocs)
+    rates = data["FPR"].to_numpy()
     values = data.to_numpy()
-    floor = min(float(values[values > 0].min()), MAX_START)
-    points = {attack: roc.at_false_alarm_rate(0.01, 0.95) for attack, roc in rocs.items()}
-    best = max(points, key=lambda attack: points[attack].tpr)
+    lowest_share = min(float(values[values > 0].min()), MAX_START)
     with saved_figure(record, "roc", data, (WIDTH, 4.6)) as figure:
         axes = figure.subplots()
         axes.plot(rates, rates, color="0.8", linewidth=1, label="guessing")
-        for attack in rocs:
+        for attack, roc in rocs.items():
             is_positive = data[attack] > 0  # 0 has no place on a log scale
             axes.step(
                 rates[is_positive],
                 data[attack][is_positive],
                 where="post",
                 linewidth=1.2,
-                label=f"{SHORT_NAMES[attack]}: accuracy {rocs[attack].best_accuracy:.2f}",
+                label=f"{SHORT_NAMES[attack]}: accuracy {roc.best_accuracy:.2f}",
                 **LINE_STYLES[attack],
             )
-        axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
+        axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(lowest_share, 1))
         axes.set(
             xlabel="false alarms (share of non-members taken for members)",
             ylabel="share of members that are detected",
@@ -503,15 +495,43 @@ def draw_curves(record: RunRecord, dataset: str, rocs: Mapping[str, Roc]) -> str
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
         draw_legend(figure, [axes])
-        false_alarms = 100 * points[best].fpr
-        detected = 100 * points[best].tpr
-        draw_headline(
-            figure,
-            f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the training records are "
-            f"detected (by {SHORT_NAMES[best]})",
-            "",
-        )
+        draw_headline(figure, _curves_headline(rocs), "")
     return (
         f"{dataset}: attacks on the run's own model, comparing training records with test "
         "records. Accuracy: mean over both sides, at the threshold that is best for these records."
+    )
+
+
+def _curves_data(rocs: Mapping[str, Roc]) -> pd.DataFrame:
+    """Return a table of rates of false alarms ("FPR"), and of the share that each attack detects.
+
+    The rates are evenly spaced on a log scale, from that of one false alarm among the non-members
+    (at least ``MIN_RATE``) to 1.
+
+    Args:
+        rocs: name of an attack -> its curve, at least one; all on the same records.
+    """
+    any_roc = next(iter(rocs.values()))
+    non_members = int((~any_roc.member).sum())
+    smallest_rate = min(max(1 / non_members, MIN_RATE), MAX_START)
+    rates = np.geomspace(smallest_rate, 1, CURVE_POINTS)
+    shares = {}
+    for attack, roc in rocs.items():
+        points = [roc.at_false_alarm_rate(rate, FIGURE_CONFIDENCE) for rate in rates]
+        shares[attack] = [point.tpr for point in points]
+    return pd.DataFrame({"FPR": rates, **shares})
+
+
+def _curves_headline(rocs: Mapping[str, Roc]) -> str:
+    """Return a sentence about the attack that detects most members at few false alarms."""
+    points = {
+        attack: roc.at_false_alarm_rate(FEW_FALSE_ALARMS, FIGURE_CONFIDENCE)
+        for attack, roc in rocs.items()
+    }
+    best = max(points, key=lambda attack: points[attack].tpr)
+    false_alarms = 100 * points[best].fpr
+    detected = 100 * points[best].tpr
+    return (
+        f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the training records are "
+        f"detected (by {SHORT_NAMES[best]})"
     )

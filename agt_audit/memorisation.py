@@ -259,63 +259,104 @@ class Memorisation(MemorisationSettings, AuditKind):
         is_right = shadows.logits.argmax(axis=2) == pool.records.labels
         with certification_progress(opened.model, console) as report:
             certificates = opened.model.certify(pool.records.features, on_progress=report)
+
         members = np.flatnonzero(pool.member)
         memorised = memorisation(shadows.included, is_right)
-        of_members = memorised.take(members)
+        memorised_table = _memorised_table(
+            pool,
+            opened.dataset.classes,
+            certificates.stable_distance,
+            memorised,
+            given.confidence,
+        )
         test_rows = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
         targets = test_rows[: self.targets]
         pairs = strongest(shadows.included, is_right, members, targets, count=self.shown)
+
         models = len(shadows)
-        large_estimates = int((of_members.value >= QUARTER).sum())
-        memorisation_finding = difference_finding(
-            MEMORISATION,
-            of_members,
-            len(members),
-            given.confidence,
-            effort=f"{models} models, {len(members):,} records",
-            estimates=(
-                f"For {large_estimates:,} records, models trained on random halves of the data "
-                "give an estimated probability of a correct label that is at least 0.25 higher if "
-                "the record was trained on. Some of these differences are due to chance"
-            ),
+        of_members = memorised.take(members)
+        findings = (
+            _memorisation_finding(of_members, models, given.confidence),
+            _influence_finding(pairs.counts, models, len(members), len(targets), given.confidence),
         )
-        pair_count = len(members) * len(targets)
-        largest = max(pairs.counts.value, default=0.0)
-        influence_finding = difference_finding(
-            INFLUENCE,
-            pairs.counts,
-            pair_count,
-            given.confidence,
-            effort=(
-                f"{models} models; {pair_count:,} pairs, each of a training record and one of "
-                f"{len(targets):,} test records (seed=... chose these test records)"
-            ),
-            estimates=(
-                "Only pairs with the largest estimates were examined. The strongest influence is "
-                f"estimated at {largest:.3g} (a difference between probabilities)"
-            ),
-        )
-        distance = certificates.stable_distance
-        classes = opened.dataset.classes
-        memorised_table = _memorised_table(pool, classes, distance, memorised, given.confidence)
         tables = {
             "memorised": memorised_table.head(self.shown).map(rounded_cell),
-            "influence": pd.DataFrame(
-                {
-                    "training_record": pool.records.ids[pairs.sources],
-                    "test_record": pool.records.ids[pairs.targets],
-                    "influence": pairs.counts.value,
-                    "standard_error": pairs.counts.error,
-                }
-            ).map(rounded_cell),
+            "influence": _influence_table(pool, pairs).map(rounded_cell),
         }
         return Audited.of(
             opened.trained.finished,
-            (memorisation_finding, influence_finding),
+            findings,
             (*NOTES, *shadows.failure_notes),
             tables=tables,
             metrics={"shadows": models, "shadows_reused": shadows.reused},
         )
+
+
+def _memorisation_finding(counts: InOutCounts, models: int, confidence: float) -> Finding:
+    """Return the finding about how many training records are memorised.
+
+    Args:
+        counts: for each training record, how many models label it rightly, with and without it.
+        models: how many models were trained.
+        confidence: the probability with which all lower bounds hold together.
+    """
+    records = len(counts.value)
+    large_estimates = int((counts.value >= QUARTER).sum())
+    return difference_finding(
+        MEMORISATION,
+        counts,
+        records,
+        confidence,
+        effort=f"{models} models, {records:,} records",
+        estimates=(
+            f"For {large_estimates:,} records, models trained on random halves of the data "
+            "give an estimated probability of a correct label that is at least 0.25 higher if "
+            "the record was trained on. Some of these differences are due to chance"
+        ),
+    )
+
+
+def _influence_finding(
+    counts: InOutCounts, models: int, members: int, targets: int, confidence: float
+) -> Finding:
+    """Return the finding about how many training records influence the answer to a test record.
+
+    Args:
+        counts: how many models label a test record rightly, with and without a training record,
+            of the pairs with the largest estimates.
+        models: how many models were trained.
+        members: how many training records there are.
+        targets: how many test records were used.
+        confidence: the probability with which the lower bounds of all pairs hold together.
+    """
+    pairs = members * targets
+    largest = max(counts.value, default=0.0)
+    return difference_finding(
+        INFLUENCE,
+        counts,
+        pairs,
+        confidence,
+        effort=(
+            f"{models} models; {pairs:,} pairs, each of a training record and one of "
+            f"{targets:,} test records (seed=... chose these test records)"
+        ),
+        estimates=(
+            "Only pairs with the largest estimates were examined. The strongest influence is "
+            f"estimated at {largest:.3g} (a difference between probabilities)"
+        ),
+    )
+
+
+def _influence_table(pool: Pool, pairs: InfluentialPairs) -> pd.DataFrame:
+    """Return a table with a row for each pair, which names its two records."""
+    return pd.DataFrame(
+        {
+            "training_record": pool.records.ids[pairs.sources],
+            "test_record": pool.records.ids[pairs.targets],
+            "influence": pairs.counts.value,
+            "standard_error": pairs.counts.error,
+        }
+    )
 
 
 def _memorised_table(
