@@ -162,30 +162,21 @@ def audit_training(
     Raises:
         ConfigError: there are too few trials to contradict the claim.
     """
-    canary_is_record = canary.gradients is None
-    adversaries = 3 if canary_is_record else 2  # a gradient canary has no loss
+    scored_adversaries = 3 if canary.gradients is None else 2  # a gradient canary has no loss
     one_run_bounds = 0 if several is None else len(BOUNDS)
     # two bounds for each adversary, one from steps, and one on the size of the noise
-    bound_count = 2 * adversaries + 2 + one_run_bounds
+    bound_count = 2 * scored_adversaries + 2 + one_run_bounds
     confidence = 1 - (1 - effort.confidence) / bound_count
     _check_trials(trainer, effort, confidence)
     always_in = np.full((effort.trials, 1, 1), True)
     present = trainer.train(canary, always_in)
     absent = trainer.train(canary, ~always_in)
-    sides = (present, absent)
-    # a larger score says that the canary was rather used
-    scores = {
-        Adversary.SUMS: [
-            log_likelihood_ratios(view, trainer.noise_multiplier).sum(1) for view in sides
-        ],
-        Adversary.WEIGHTS: [view.weights for view in sides],
-    }
-    if canary_is_record:
-        scores[Adversary.LOSS] = [-view.losses for view in sides]
+    with_canary = _scores_by_adversary(present, canary, trainer.noise_multiplier)
+    without_canary = _scores_by_adversary(absent, canary, trainer.noise_multiplier)
     bounds: list[LowerBound] = []
-    for adversary, (with_canary, without_canary) in scores.items():
+    for adversary, scores in with_canary.items():
         bounds += _many_run_bounds(
-            adversary, with_canary, without_canary, trainer.config, confidence
+            adversary, scores, without_canary[adversary], trainer.config, confidence
         )
     if several is not None:
         bounds += _one_run_bounds(trainer, several, effort.seed, confidence)
@@ -198,6 +189,26 @@ def audit_training(
     )
     bounds.append(_step_bound(trainer, canary, effort, confidence))
     return TrainingAudit(bounds, size)
+
+
+def _scores_by_adversary(
+    view: AdversaryView, canary: Canaries, noise_multiplier: float
+) -> dict[Adversary, np.ndarray]:
+    """Return the score of each training for each adversary, [R, 1]; higher: the canary was used.
+
+    Args:
+        view: what the adversaries see of R trainings.
+        canary: one canary. A gradient canary has no loss, so the adversary of the loss is left out.
+        noise_multiplier: the claimed standard deviation of the noise, in units of the largest
+            contribution of one unit.
+    """
+    scores = {
+        Adversary.SUMS: log_likelihood_ratios(view, noise_multiplier).sum(axis=1),
+        Adversary.WEIGHTS: view.weights,
+    }
+    if canary.gradients is None:
+        scores[Adversary.LOSS] = -view.losses
+    return scores
 
 
 def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: float) -> None:

@@ -3,6 +3,7 @@
 No guarantee depends on this search: it only decides how much an audit can detect.
 """
 
+import math
 from collections.abc import Iterator
 from hashlib import blake2b
 
@@ -45,8 +46,8 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
     problem = model.problem
     records = problem.dataset.train
     replaces = RELATIONS[problem.settings.relation.name].members_changed_per_edit > 1
-    per_query = 1 if replaces else 2
-    queries = queries[: -(-count // per_query)]
+    datasets_per_query = 1 if replaces else 2
+    queries = queries[: math.ceil(count / datasets_per_query)]
     units = influential_units(model, queries)
     for row, (query, unit) in enumerate(zip(queries, units, strict=False)):
         rows = np.flatnonzero(records.units == unit)

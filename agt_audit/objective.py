@@ -25,7 +25,7 @@ from agt.mechanisms.objective import (
     ProblemConstants,
     draw_perturbed_minimiser,
 )
-from agt.numeric import bisect, midpoint
+from agt.numeric import Randomness, bisect, midpoint
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.added_noise import noise_size
 from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
@@ -127,18 +127,14 @@ def audit_objective(
         plan: how many releases to draw of each side, and how.
     """
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
-    records = problems.shape.records
-    squares: list[float] = []  # of each linear term, in claimed standard deviations
+    squares: list[float] = []  # of all linear terms, in claimed standard deviations
 
     def draw_scores(side: ErmWithLinearTerm, count: int) -> np.ndarray:
-        start = solve(side, noises.tolerance, max_records=records)
-        max_records = max(records, len(side.x))
-        scores = np.empty(count)
-        for trial in range(count):
-            theta = draw_perturbed_minimiser(side, noises, max_records, plan.source, start)
-            scores[trial] = problems.score(theta, noises.tilt)
-            squares.append(float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2)
-        return scores
+        """Release ``count`` times from one side, return the scores, and extend ``squares``."""
+        thetas = _draw_minimisers(side, problems.shape.records, noises, plan.source, count)
+        linear_terms = [side.gradient(theta) for theta in thetas]  # up to the sign
+        squares.extend(float(np.sum(term**2)) / noises.tilt**2 for term in linear_terms)
+        return np.array([problems.score(theta, noises.tilt) for theta in thetas])
 
     attack = (
         "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
@@ -150,6 +146,29 @@ def audit_objective(
     coordinates = len(squares) * problems.shape.width
     size = noise_size(subject, sum(squares), coordinates, plan.confidence, problems.datasets_note)
     return ObjectiveFindings(drawn, size)
+
+
+def _draw_minimisers(
+    side: ErmWithLinearTerm,
+    records: int,
+    noises: ObjectiveNoises,
+    source: Randomness,
+    count: int,
+) -> list[np.ndarray]:
+    """Release the minimiser of one side's problem ``count`` times, each with a new linear term.
+
+    Args:
+        side: the problem, without the linear term.
+        records: the public number of records.
+        noises: the noise scales of the releases.
+        source: the randomness of the releases.
+        count: how many releases to draw.
+    """
+    start = solve(side, noises.tolerance, max_records=records)
+    max_records = max(records, len(side.x))
+    return [
+        draw_perturbed_minimiser(side, noises, max_records, source, start) for _ in range(count)
+    ]
 
 
 def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: ObjectiveNoises) -> Finding:

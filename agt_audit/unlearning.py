@@ -134,20 +134,16 @@ class Unlearning(UnlearningSettings, AuditKind):
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
             for method in self.methods or METHODS:
                 tested = MethodUnderTest(method, opened, train, Path(scratch) / "run", self.queries)
-                try:
-                    # called only because it raises if the method cannot be used
-                    choose_method(method, trained.settings, trained.finished, False)
-                except ConfigError as error:
-                    if self.methods:
-                        reason = (
-                            "nothing is claimed, because the method cannot be used for this run"
-                        )
-                        findings.append(not_tested(tested.words, reason, str(error)))
-                    else:
-                        omissions.append(
-                            f"method={method} was not attacked, because it cannot be used for "
-                            f"this run: {error}"
-                        )
+                obstacle = _why_unusable(method, trained)
+                if obstacle and self.methods:
+                    claim = "nothing is claimed, because the method cannot be used for this run"
+                    findings.append(not_tested(tested.words, claim, obstacle))
+                    continue
+                if obstacle:
+                    omissions.append(
+                        f"method={method} was not attacked, because it cannot be used for this "
+                        f"run: {obstacle}"
+                    )
                     continue
                 method_findings, trials = tested.make_attacks(forget, plan, console)
                 findings += method_findings
@@ -157,6 +153,16 @@ class Unlearning(UnlearningSettings, AuditKind):
         table = pd.DataFrame(rows, columns=columns)
         notes = (*omissions, *NOTES)
         return Audited.of(trained.finished, findings, notes, tables={"attacks": table})
+
+
+def _why_unusable(method: MethodName, trained: TrainedRun) -> str:
+    """Return why a method of ``agt unlearn`` cannot be used for a run; "": it can be used."""
+    try:
+        # called only because it raises if the method cannot be used
+        choose_method(method, trained.settings, trained.finished, False)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def attacks_not_made(method: MethodName, trials: Sequence[Trial]) -> Iterator[str]:
