@@ -3,7 +3,8 @@ whether a record was in its training data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,10 @@ NO_NON_MEMBERS = (
     "the attack was not tested, because the run has no test records that it was not trained on "
     "(non-members)"
 )
+NO_SHADOWS = (
+    "the attack was not made, because it needs shadow models (audit.shadows=0): set "
+    "audit.shadows=64, for example"
+)
 UPSIDE_DOWN = (
     "the scores of this attack are UPSIDE DOWN: non-members score higher than members (the AUC "
     "is {shown}), so the attack shows nothing. Look for a wrong sign, for members and "
@@ -123,7 +128,7 @@ class Membership(MembershipSettings, AuditKind):
         if self.shadows:
             config = ShadowConfig(self.shadows, given.seed, self.workers)
             shadows = trained_shadows(config, given, opened, pool, console)
-        attacked = AttackedModel(given, opened, pool, shadows, console)
+        attacked = AttackedModel.of(given, opened, pool, shadows, console)
         tables = {
             "membership": attacked.attacks_table(),
             "by_class": advantages_by_class(
@@ -147,64 +152,79 @@ class Membership(MembershipSettings, AuditKind):
         )
 
 
+@dataclass(frozen=True)
 class AttackedModel:
     """The run's own model, and the scores of every attack on it.
 
-    Args:
-        given: the settings that all kinds of audit share.
+    Attributes:
         opened: the run.
         pool: the n attacked records, members and non-members.
         shadows: shadow models; None: none, and attacks that need them are left out.
-        console: the console, which shows progress.
-
-    Attributes:
         confidence: with which limits of findings hold.
-        evaluation: attacks on each shadow model; None: there are none, or too few.
-        reason: why attacks that need shadow models were not made, if ``evaluation`` is None.
         distance: [n] stable distances of the records.
         scores: name of an attack -> [n] scores, higher for members.
-        two_sided: there are both members and non-members.
-        rocs: name of an attack -> its curve; empty unless ``two_sided``.
+        evaluation: attacks on each shadow model; None: there are none, or too few.
+        reason: why attacks that need shadow models were not made, if ``evaluation`` is None.
     """
 
-    def __init__(
-        self,
+    opened: OpenedRun
+    pool: Pool
+    shadows: Shadows | None
+    confidence: float
+    distance: np.ndarray
+    scores: Mapping[str, np.ndarray]
+    evaluation: ShadowEvaluation | None = None
+    reason: str = NO_SHADOWS
+
+    @classmethod
+    def of(
+        cls,
         given: AuditInputs,
         opened: OpenedRun,
         pool: Pool,
         shadows: Shadows | None,
         console: Console,
-    ) -> None:
+    ) -> "AttackedModel":
+        """Attack the run's model, and each shadow model, with every attack.
+
+        Args:
+            given: the settings that all kinds of audit share.
+            opened: the run.
+            pool: the records to attack.
+            shadows: shadow models; None: none, and attacks that need them are left out.
+            console: the console, which shows progress.
+        """
         model = opened.model
-        records = pool.records
-        self.opened = opened
-        self.pool = pool
-        self.shadows = shadows
-        self.confidence = given.confidence
-        self.evaluation: ShadowEvaluation | None = None
-        self.reason = (
-            "the attack was not made, because it needs shadow models (audit.shadows=0): set "
-            "audit.shadows=64, for example"
-        )
-        phi = confidences(class_logits(model, records.features), records.labels)
-        self.scores = {"loss": loss_scores(phi)}
+        features = pool.records.features
+        labels = pool.records.labels
+        phi = confidences(class_logits(model, features), labels)
+        scores = {"loss": loss_scores(phi)}
+        evaluation = None
+        reason = NO_SHADOWS
         if shadows is not None:
-            reference = Reference.of(shadows, records.labels)
+            reference = Reference.of(shadows, labels)
             try:
-                self.evaluation = ShadowEvaluation.of(reference)
+                evaluation = ShadowEvaluation.of(reference)
             except ConfigError as error:  # there are too few
-                self.reason = str(error)
+                reason = str(error)
             else:
-                self.scores |= {name: attack(phi, reference) for name, attack in ATTACKS.items()}
-        self.scores[LABELS] = label_scores(
-            model.predict, records.features, records.labels, given.seed
-        )
+                scores |= {name: attack(phi, reference) for name, attack in ATTACKS.items()}
+        scores[LABELS] = label_scores(model.predict, features, labels, given.seed)
         with certification_progress(model, console) as report:
-            self.distance = model.certify(records.features, on_progress=report).stable_distance
-        self.two_sided = bool(pool.member.any() and not pool.member.all())
-        self.rocs: dict[str, Roc] = {}
-        if self.two_sided:
-            self.rocs = {name: Roc(scores, pool.member) for name, scores in self.scores.items()}
+            distance = model.certify(features, on_progress=report).stable_distance
+        return cls(opened, pool, shadows, given.confidence, distance, scores, evaluation, reason)
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether there are both members and non-members."""
+        return bool(self.pool.member.any() and not self.pool.member.all())
+
+    @cached_property
+    def rocs(self) -> dict[str, Roc]:
+        """Name of an attack -> its ROC curve on all records; empty unless ``two_sided``."""
+        if not self.two_sided:
+            return {}
+        return {name: Roc(scores, self.pool.member) for name, scores in self.scores.items()}
 
     # -- findings
     # ----------------------------------------------------------------------------------------------
@@ -379,32 +399,17 @@ def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> F
     """
     low, high = roc.area_limits(confidence)
     percentage = 100 * confidence
-    rate = 100 * FEW_FALSE_ALARMS
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
     if roc.area < 0.45 and high < 0.5:  # non-members score higher, and not by chance
         return replace(untested, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
-    point = roc.at_false_alarm_rate(FEW_FALSE_ALARMS, confidence)
-    others = point.mistakes.trials_without
-    caveat = too_few_non_members(FEW_FALSE_ALARMS, others)
-    if point.mistakes.alarms < FEW_FALSE_ALARMS * others / 2 and not caveat:
-        caveat = (
-            f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
-            "different values: the threshold that was used gives fewer"
-        )
-    detected = 100 * point.tpr
-    limits = " to ".join(f"{100 * limit:.2f}" for limit in point.tpr_limits)
-    meaning = (
-        f"{name}: a training record scores higher than a test record with probability {shown}. "
-        f"At {rate:g} % false alarms, {detected:.2f} % of training records are detected (with "
-        f"{percentage:.12g} % confidence, {limits} %)"
-    )
-    if caveat:
-        meaning += f"; {caveat}"
     smallest_auc = min(1.0, 0.5 + high - roc.area)
     return replace(
         untested,
         outcome=Outcome.REPORTED,
-        meaning=meaning,
+        meaning=(
+            f"{name}: a training record scores higher than a test record with probability {shown}. "
+            f"{_detection_sentence(roc, confidence)}"
+        ),
         found=roc.area,
         confidence=confidence,
         noticeable=(
@@ -412,6 +417,36 @@ def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> F
         ),
         estimator="DeLong",
     )
+
+
+def _detection_sentence(roc: Roc, confidence: float) -> str:
+    """Return which share of training records is detected at few false alarms, with its limits.
+
+    If the records or their scores do not allow such a rate of false alarms, the sentence says so.
+
+    Args:
+        roc: the attack's curve on the run's own model.
+        confidence: the confidence level of the limits.
+    """
+    point = roc.at_false_alarm_rate(FEW_FALSE_ALARMS, confidence)
+    non_members = point.mistakes.trials_without
+    rate = 100 * FEW_FALSE_ALARMS
+    percentage = 100 * confidence
+    detected = 100 * point.tpr
+    limits = " to ".join(f"{100 * limit:.2f}" for limit in point.tpr_limits)
+    sentence = (
+        f"At {rate:g} % false alarms, {detected:.2f} % of training records are detected (with "
+        f"{percentage:.12g} % confidence, {limits} %)"
+    )
+    too_few = too_few_non_members(FEW_FALSE_ALARMS, non_members)
+    if too_few:
+        return f"{sentence}; {too_few}"
+    if point.mistakes.alarms < FEW_FALSE_ALARMS * non_members / 2:
+        return (
+            f"{sentence}; no threshold gives about {rate:g} % false alarms, because the scores "
+            "have only few different values: the threshold that was used gives fewer"
+        )
+    return sentence
 
 
 def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence: float) -> Finding:
