@@ -23,7 +23,7 @@ from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.numeric import UP, Randomness
 from agt_audit.output_events import tail_event
-from agt_audit.trials import Exact, TrialPlan, claim_to_test
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, subject_of
 from agt_cli.report.findings import Finding, Outcome
 
 NO_DATA_USED = (
@@ -114,7 +114,7 @@ def audit_weights(
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
     first = _draw_releases(heads.first, mechanism, heads, plan, release)
     second = _draw_releases(heads.second, mechanism, heads, plan, release)
-    subject = f"{mechanism.name} with mu={mechanism.mu:g}"
+    subject = subject_of(mechanism.name, mechanism.guarantee)
     attack = (
         "an attacker projects the released weights onto the line between the weights of the two "
         "models, and guesses the nearer model"

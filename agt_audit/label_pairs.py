@@ -31,7 +31,7 @@ from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import UP, Randomness, printed_decimal
 from agt_audit.claims import Claimed
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.findings import Finding
 
 Probabilities = tuple[Fraction, Fraction]
@@ -176,7 +176,8 @@ def audit_pair(
     )
     draw_first = partial(_draw_labels, mechanism, pair.first, farthest, plan.source)
     draw_second = partial(_draw_labels, mechanism, pair.second, farthest, plan.source)
-    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), NO_DATA_USED, plan)
+    subject = labels_subject(mechanism)
+    claim = claim_to_test(subject, mechanism.guarantee, str(pair), NO_DATA_USED, plan)
     drawn = judge_by_draws((draw_first, draw_second), claim, plan, "labels")
     return PairFindings(table, drawn)
 
@@ -223,17 +224,16 @@ def table_finding(mechanism: Mechanism, exact: Exact, attack: str) -> Finding:
         exact: the loss of the pair that is reported.
         attack: what was compared, in words.
     """
-    subject = f"{subject_of(mechanism)}: its table"
+    subject = f"{labels_subject(mechanism)}: its table"
     return exact.finding(subject, mechanism.guarantee, attack, NO_DATA_USED)
 
 
-def subject_of(mechanism: Mechanism) -> str:
-    """Return the name of a mechanism with its budget and number of classes, for findings."""
-    budget = ", ".join(
-        f"{name}={value:g}" for name, value in mechanism.guarantee.parameters.items()
-    )
-    classes = f", {mechanism.classes} classes" if mechanism.classes > 2 else ""
-    return f"{mechanism.name} with {budget}{classes}"
+def labels_subject(mechanism: Mechanism) -> str:
+    """Return the name of a mechanism with its budget, and more than two classes, for findings."""
+    subject = subject_of(mechanism.name, mechanism.guarantee)
+    if mechanism.classes == 2:
+        return subject
+    return f"{subject}, {mechanism.classes} classes"
 
 
 def expected_bound(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan) -> float:

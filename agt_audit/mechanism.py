@@ -22,7 +22,7 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.kind_settings import MechanismAuditSettings
 from agt_audit.label_pairs import PairFindings, audit_synthetic_pairs
 from agt_audit.numbers import audit_synthetic_sums
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding
 from agt_cli.report.record import RunRecord
@@ -48,7 +48,7 @@ class MechanismAudit(MechanismAuditSettings, AuditKind):
                 setting is wrong or has no effect; the error names the key.
         """
         super().check(given)
-        self.check_kind_of_mechanism(type(_audited_mechanism(given)))
+        _audited_mechanism(given)  # called because it raises if the mechanism cannot be made
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Attack the mechanism on synthetic inputs."""
@@ -92,7 +92,7 @@ def audit_quantile(
 
     first, second = quantiles
     difference = abs(first - second)
-    subject = f"certified_quantile with eps={mechanism.eps:g}"
+    subject = subject_of(mechanism.name, guarantee)
     datasets_note = (
         "no data were used: the audit made up two inputs whose certified quantiles (of the "
         f"queries' stable distances) differ by {difference}"

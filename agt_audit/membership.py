@@ -2,7 +2,7 @@
 whether a record was in its training data.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -115,8 +115,7 @@ class Membership(MembershipSettings, AuditKind):
             console: the console, which shows progress.
 
         Returns:
-            A finding for each attack; the tables of attacks, of classes, and of the most exposed
-            records.
+            A finding for each attack; the tables of attacks and of the most exposed records.
 
         Raises:
             ConfigError: the run's data is missing or was changed.
@@ -131,9 +130,6 @@ class Membership(MembershipSettings, AuditKind):
         attacked = AttackedModel.of(given, opened, pool, shadows, console)
         tables = {
             "membership": attacked.attacks_table(),
-            "by_class": advantages_by_class(
-                attacked.rocs, pool.records.labels, opened.dataset.classes
-            ),
             EXPOSED: attacked.exposed_table().head(self.exposed),
         }
         captions = {}
@@ -342,36 +338,6 @@ class AttackedModel:
             yield from self.shadows.failure_notes
         if self.evaluation is not None:
             yield EXPOSED_COLUMN_NOTE
-
-
-def advantages_by_class(
-    rocs: Mapping[str, Roc], labels: np.ndarray, classes: Sequence[str]
-) -> pd.DataFrame:
-    """Return a table of each attack's advantage, TPR - FPR, on the records of each class.
-
-    An attack uses one threshold for all classes: that with the largest advantage on all records.
-
-    Args:
-        rocs: name of an attack -> its scores of the same n records.
-        labels: [n] indices of classes.
-        classes: the names of the classes.
-
-    Returns:
-        A table with the columns class, attack, members, others and advantage. It has no row for
-        a class without members or without non-members.
-    """
-    rows = []
-    for attack, roc in rocs.items():
-        is_called_member = roc.scores >= roc.best
-        for label, name in enumerate(classes):
-            members = (labels == label) & roc.member
-            others = (labels == label) & ~roc.member
-            if not members.any() or not others.any():
-                continue
-            advantage = is_called_member[members].mean() - is_called_member[others].mean()
-            counts = {"members": int(members.sum()), "others": int(others.sum())}
-            rows.append({"class": name, "attack": attack, **counts, "advantage": float(advantage)})
-    return pd.DataFrame(rows)
 
 
 def _area(roc: Roc, confidence: float) -> dict[str, float]:

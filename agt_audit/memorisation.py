@@ -16,8 +16,6 @@ Formal guarantees
       limits, apart from the error probability given to them. ``bounds`` shares the error among both
       ends of both shares and among all pairs that are looked at, by the union bound, whether or not
       the two counts depend on each other.
-    * ``error``, a standard error, takes the counts for independent, which within pairs they need
-      not be.
     * A record's influence on its own answer is undefined, as no model without t has t, and never
       among ``strongest``.
 """
@@ -67,17 +65,6 @@ class InOutCounts(NamedTuple):
         """The difference of the two shares of right models; NaN if all models are on one side."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.right_with / self.models_with - self.right_without / self.models_without
-
-    @property
-    def error(self) -> np.ndarray:
-        """Standard errors of the values; infinite for a share of fewer than two models."""
-
-        def variance(right: np.ndarray, count: np.ndarray) -> np.ndarray:
-            share = right / np.maximum(count, 1)
-            return np.where(count > 1, share * (1 - share) / np.maximum(count - 1, 1), np.inf)
-
-        variance_with = variance(self.right_with, self.models_with)
-        return np.sqrt(variance_with + variance(self.right_without, self.models_without))
 
     def bounds(self, confidence: float, comparisons: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper bounds on the true differences, each in the arrays' shape.
@@ -211,8 +198,9 @@ NOTES = (
     "of training",
     "most numbers of the tables are rough estimates from few models. The largest "
     "ones were picked from many, so some are large by chance",
-    "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous "
-    "lower bounds that hold for all records together. A value above 0 shows memorisation",
+    "only the columns 'at_least' of the two tables are certain: their numbers are rigorous "
+    "lower bounds that hold for all records, or all pairs of records, together. A value above 0 "
+    "shows memorisation, or influence",
     SIZES,
     "a certified record must get the same label if only its person is left out of training: "
     "`agt audit certificate` tests this claim, which this audit does not",
@@ -272,6 +260,8 @@ class Memorisation(MemorisationSettings, AuditKind):
         test_rows = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
         targets = test_rows[: self.targets]
         pairs = strongest(shadows.included, is_right, members, targets, count=self.shown)
+        pair_count = len(members) * len(targets)
+        influence_table = _influence_table(pool, pairs, max(pair_count, 1), given.confidence)
 
         models = len(shadows)
         of_members = memorised.take(members)
@@ -281,7 +271,7 @@ class Memorisation(MemorisationSettings, AuditKind):
         )
         tables = {
             "memorised": memorised_table.head(self.shown).map(rounded_cell),
-            "influence": _influence_table(pool, pairs).map(rounded_cell),
+            "influence": influence_table.map(rounded_cell),
         }
         return Audited.of(
             opened.trained.finished,
@@ -347,14 +337,24 @@ def _influence_finding(
     )
 
 
-def _influence_table(pool: Pool, pairs: InfluentialPairs) -> pd.DataFrame:
-    """Return a table with a row for each pair, which names its two records."""
+def _influence_table(
+    pool: Pool, pairs: InfluentialPairs, comparisons: int, confidence: float
+) -> pd.DataFrame:
+    """Return a table with a row for each pair, which names its two records.
+
+    Args:
+        pool: the records.
+        pairs: the pairs with the largest estimates.
+        comparisons: among how many pairs they were found, which share the error probability.
+        confidence: the probability with which all lower bounds (``at_least``) hold together.
+    """
+    lower, _ = pairs.counts.bounds(confidence, comparisons)
     return pd.DataFrame(
         {
             "training_record": pool.records.ids[pairs.sources],
             "test_record": pool.records.ids[pairs.targets],
             "influence": pairs.counts.value,
-            "standard_error": pairs.counts.error,
+            "at_least": lower,
         }
     )
 
@@ -383,7 +383,6 @@ def _memorised_table(
             "label": [classes[label] for label in pool.records.labels],
             "stable_distance": distance,
             "estimate_over_halves": memorised.value,
-            "standard_error": memorised.error,
             "at_least": memorised.bounds(confidence, len(members))[0],
             **memorised._asdict(),
         }

@@ -17,7 +17,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.numeric import Draw, Randomness, SeededRandomness, printed_decimal
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.recorded_draws import RecordedRandomness
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.findings import Finding, Outcome
 
 NO_DATA_USED = (
@@ -110,7 +110,7 @@ def law_finding(mechanism: LaplaceMean, pair: SumPair) -> Finding:
 
     It is untested if the loss cannot be computed.
     """
-    subject = f"{subject_of(mechanism)}: its noise"
+    subject = f"{subject_of(mechanism.name, mechanism.guarantee)}: its noise"
     attack = f"the distributions of the noisy sum on two datasets were compared: {pair}"
     exact = exact_sum_loss(mechanism, pair)
     if exact is None:
@@ -131,13 +131,10 @@ def drawn_finding(mechanism: LaplaceMean, pair: SumPair, plan: TrialPlan) -> Fin
     """Return the finding of an attack that counts releases of both sums."""
     draw_first = partial(pair.draw, mechanism, pair.first, plan.source)
     draw_second = partial(pair.draw, mechanism, pair.second, plan.source)
-    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), NO_DATA_USED, plan)
+    guarantee = mechanism.guarantee
+    subject = subject_of(mechanism.name, guarantee)
+    claim = claim_to_test(subject, guarantee, str(pair), NO_DATA_USED, plan)
     return judge_by_draws((draw_first, draw_second), claim, plan, "released numbers")
-
-
-def subject_of(mechanism: LaplaceMean) -> str:
-    """Return the name of a mechanism with its budget, for findings."""
-    return f"{mechanism.name} with eps={mechanism.eps:g}"
 
 
 def synthetic_pairs(members: int) -> Iterator[SumPair]:

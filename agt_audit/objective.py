@@ -28,7 +28,7 @@ from agt.mechanisms.objective import (
 from agt.numeric import Randomness, bisect, midpoint
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.added_noise import noise_size
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.findings import Finding
 
 GRID_POINTS = 40_001
@@ -139,7 +139,7 @@ def audit_objective(
     attack = (
         "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
     )
-    subject = objective_subject(guarantee)
+    subject = subject_of(ObjectivePerturbation.name, guarantee)
     claim = claim_to_test(subject, guarantee, attack, problems.datasets_note, plan)
     draws = (partial(draw_scores, problems.first), partial(draw_scores, problems.second))
     drawn = judge_by_draws(draws, claim, plan, "released numbers")
@@ -178,9 +178,8 @@ def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: Objectiv
         "along the only direction in which the records' features are not 0"
     )
     exact = line_loss(guarantee, problems, noises.tilt)
-    return exact.finding(
-        f"{objective_subject(guarantee)}: its table", guarantee, attack, problems.datasets_note
-    )
+    subject = subject_of(ObjectivePerturbation.name, guarantee)
+    return exact.finding(f"{subject}: its table", guarantee, attack, problems.datasets_note)
 
 
 def pair_with_largest_loss(
@@ -243,8 +242,3 @@ def _line_masses(
     mass = np.exp(-(gradient**2) / (2 * tilt**2)) * (shape.strength + counts @ curvature)
     normalised: np.ndarray = mass / mass.sum()
     return normalised
-
-
-def objective_subject(guarantee: ApproximateDP) -> str:
-    """Return the name of objective perturbation with a budget, for findings."""
-    return f"{ObjectivePerturbation.name} with eps={guarantee.eps:.6g}, delta={guarantee.delta:.6g}"

@@ -116,15 +116,6 @@ class PredictionAudit(PredictionAuditSettings, AuditKind):
         targets: how many records of the data are left out of training, one at a time.
     """
 
-    def check(self, given: AuditInputs) -> None:
-        """Check the run, the mechanism, its budget and the settings, before any data is read.
-
-        Raises:
-            ConfigError: one of them is missing or wrong; the error names the key.
-        """
-        super().check(given)
-        self.check_kind_of_mechanism(given.mechanism().kind)
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train neighbouring runs, draw answers of both sides, and count.
 

@@ -113,6 +113,12 @@ class Exact:
         return min(self.value, claimed)
 
 
+def subject_of(name: str, guarantee: Guarantee) -> str:
+    """Return the name of a mechanism with its budget, for findings."""
+    budget = ", ".join(f"{key}={value:g}" for key, value in guarantee.parameters.items())
+    return f"{name} with {budget}"
+
+
 def claim_to_test(
     subject: str, guarantee: Guarantee, sides: str, datasets_note: str, plan: TrialPlan
 ) -> TestedClaim:
