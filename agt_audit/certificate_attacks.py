@@ -481,26 +481,43 @@ class Auditor:
         Perhaps no neighbour reaches these parameters, but the certificate covers them. Ensembles
         are not tested, because each member has bounds of its own.
         """
-        query_count = 0
-        changed = None
         if self.problem.settings.ensembled:
-            meaning = (
-                "this claim was not tested, because each member of this ensemble has bounds of its "
-                "own"
+            return self._within_bounds_finding(
+                queries=0,
+                changed=None,
+                meaning=(
+                    "this claim was not tested, because each member of this ensemble has bounds "
+                    "of its own"
+                ),
             )
-        else:
-            meaning = (
-                "this claim was not tested, because no query has a stable distance of 1 or more"
+        queries, distances = self._queries_within_bounds()
+        if not len(queries):
+            return self._within_bounds_finding(
+                queries=0,
+                changed=None,
+                meaning=(
+                    "this claim was not tested, because no query has a stable distance of 1 or more"
+                ),
             )
-            queries, distances = self._queries_within_bounds()
-            query_count = len(queries)
-        if query_count:
-            is_changed = bounds_of(self.model).labels_changed(self.model, queries, distances)
-            changed = float(is_changed.sum())
-            meaning = (
-                f"{changed:.0f} of {query_count} labels change for some parameters that are within "
+        is_changed = bounds_of(self.model).labels_changed(self.model, queries, distances)
+        changed = int(is_changed.sum())
+        return self._within_bounds_finding(
+            queries=len(queries),
+            changed=changed,
+            meaning=(
+                f"{changed} of {len(queries)} labels change for some parameters that are within "
                 "the bounds for the label's stable distance"
-            )
+            ),
+        )
+
+    def _within_bounds_finding(self, queries: int, changed: int | None, meaning: str) -> Finding:
+        """Return the finding about labels at parameters within the bounds.
+
+        Args:
+            queries: how many queries were tested.
+            changed: how many of their labels changed; None: the claim was not tested.
+            meaning: what was found, or why nothing was tested.
+        """
         return exact_finding(
             subject=f"{LABELS_WITHIN_BOUNDS}: {self.claims.subject}",
             claim=(
@@ -511,7 +528,7 @@ class Auditor:
                 "the parameters were moved as far as their bounds allow, towards a change of the "
                 "label. Some queries lie where the stable distance changes (found by bisection)"
             ),
-            effort=f"{query_count} queries",
+            effort=f"{queries} queries",
             measure="labels that change",
             found=changed,
             meaning=meaning,

@@ -43,7 +43,7 @@ from agt_audit.influence import influential_units, unit_edited
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.kind_settings import PredictionAuditSettings
 from agt_audit.lines import points_between_labels
-from agt_audit.pairs import AnyPair, choose_query, pair_of, similar_queries
+from agt_audit.pairs import AnyPair, ChosenQuery, choose_query, pair_of, similar_queries
 from agt_audit.release_sandbox import ReleaseSandbox
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
@@ -95,15 +95,13 @@ class PlannedAttack:
         pairs_tried: from how many pairs of runs this one was chosen.
         sides: the run with the unit, and the run without it.
         pair: the models of these runs, with the mechanism.
-        query: [1, ...] the query.
-        event: the event about a single answer that is counted.
+        chosen: the query, and the event about a single answer that is counted.
     """
 
     pairs_tried: int
     sides: tuple[OpenedRun, OpenedRun]
     pair: AnyPair
-    query: np.ndarray
-    event: AnswerEvent
+    chosen: ChosenQuery
 
 
 @schema
@@ -359,13 +357,13 @@ class _Audit:
         attacks = []
         for sides in pairs:
             pair = pair_of(*map(self._labelling, sides))
-            chosen = pair.chosen_queries(self.own_queries, self.rng)
-            queries = np.concatenate([self.own_queries, chosen])
-            row, event = choose_query(pair, queries, self.claimed, trials, self.confidence)
-            attacks.append(PlannedAttack(len(pairs), sides, pair, queries[row : row + 1], event))
+            differing = pair.chosen_queries(self.own_queries, self.rng)
+            queries = np.concatenate([self.own_queries, differing])
+            chosen = choose_query(pair, queries, self.claimed, trials, self.confidence)
+            attacks.append(PlannedAttack(len(pairs), sides, pair, chosen))
         return max(
             attacks,
-            key=lambda attack: attack.event.strength(self.claimed, trials, self.confidence),
+            key=lambda attack: attack.chosen.event.strength(self.claimed, trials, self.confidence),
         )
 
     # -- draws
@@ -377,9 +375,10 @@ class _Audit:
         Nothing is drawn if both models have the same probabilities of all labels.
         """
         claims = self._claims(attack)  # which fixes all events before anything is drawn
-        if attack.event.hit == attack.event.alarm:
+        event = attack.chosen.event
+        if event.hit == event.alarm:
             return [untested_because_equal(claim) for claim, _ in claims]
-        queries = similar_queries(attack.pair, attack.query, self.config.trials, self.rng)
+        queries = similar_queries(attack.pair, attack.chosen.query, self.config.trials, self.rng)
         is_payable = self.claim.proved
         labels_of_sides = [
             self.sandbox.draw_labels(side, self.mechanism, queries, is_payable)
@@ -397,10 +396,10 @@ class _Audit:
     def _claims(self, attack: PlannedAttack) -> list[tuple[TestedClaim, AnswerEvent]]:
         """Return the claims about one released label and about several, each with its event."""
         together = self.config.together
-        claims = [(self._claim(self.claim.text, self.claimed), attack.event)]
+        claims = [(self._claim(self.claim.text, self.claimed), attack.chosen.event)]
         for claimed, sentence in self.totals:
             event = event_of_sum(
-                attack.event,
+                attack.chosen.event,
                 together,
                 claimed,
                 self.config.trials // together,

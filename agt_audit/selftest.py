@@ -334,8 +334,8 @@ def audit_released_labels(seed: int, draws: float = 2.0, confidence: float = 0.9
     pair = LabellingPair(with_unit, without_unit)
     claimed = Claimed("epsilon", 1.0)
     queries = between_roots(pair, features, rng)
-    row, event = choose_query(pair, queries, claimed, 10_000, confidence)
-    trials = similar_queries(pair, queries[row : row + 1], 10_000, rng)
+    chosen = choose_query(pair, queries, claimed, 10_000, confidence)
+    trials = similar_queries(pair, chosen.query, 10_000, rng)
     claim = TestedClaim(
         "labels of two linear models",
         "the labels are released with epsilon 1",
@@ -346,7 +346,7 @@ def audit_released_labels(seed: int, draws: float = 2.0, confidence: float = 0.9
     )
     drawn_with = with_unit.labels(trials, SeededRandomness(2 * seed))
     drawn_without = without_unit.labels(trials, SeededRandomness(2 * seed + 1))
-    return event.judge(claim, drawn_with, drawn_without)
+    return chosen.event.judge(claim, drawn_with, drawn_without)
 
 
 # -- private numbers
