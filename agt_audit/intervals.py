@@ -200,18 +200,15 @@ def edited_datasets(
     rng = np.random.default_rng(seed)
     problem = model.problem
     records = problem.dataset.train
-    kinds = kinds_of(problem.settings.relation.name)
-    replaces = EditKind.REPLACED in kinds
     for turn in range(count):
         k = 1 + turn % farthest
         query = queries[int(rng.integers(len(queries)))]
-        removes = replaces or EditKind.COMES not in kinds or turn % 2 == 0
-        adds = replaces or not removes
+        kind = _edit_of_turn(problem.settings.relation.name, turn)
         edited = records
-        if removes:
+        if kind is not EditKind.COMES:
             removed = units_by_influence(model, query)[:k]
             edited = without(records, np.isin(records.units, removed))
-        if adds:
+        if kind is not EditKind.LEAVES:
             added = attack_records(
                 features=np.repeat(query[None], k, axis=0),
                 labels=np.full(k, tried_label(problem.dataset.target, turn // 2)),
@@ -220,6 +217,24 @@ def edited_datasets(
             )
             edited = with_added(edited, added)
         yield k, edited
+
+
+def _edit_of_turn(relation: str, turn: int) -> EditKind:
+    """Return whether units are removed, added or replaced in a turn, as a relation allows.
+
+    Units are replaced if the relation allows it. Otherwise they are removed in even turns, and
+    added in odd ones if the relation allows that.
+
+    Args:
+        relation: the name of the run's relation.
+        turn: counts the datasets, from 0.
+    """
+    kinds = kinds_of(relation)
+    if EditKind.REPLACED in kinds:
+        return EditKind.REPLACED
+    if EditKind.COMES in kinds and turn % 2 == 1:
+        return EditKind.COMES
+    return EditKind.LEAVES
 
 
 def _numbers(model: Model) -> NumberVotes:

@@ -243,7 +243,7 @@ class AttackedModel:
                 reason_untested = NO_NON_MEMBERS
             elif name not in self.scores:
                 reason_untested = self.reason
-            untested = Finding(
+            finding = Finding(
                 subject=f"membership by {name}",
                 claim=UNCLAIMED,
                 attack=description,
@@ -256,10 +256,9 @@ class AttackedModel:
                 measure="AUC",
                 strength=Strength.ASYMPTOTIC,
             )
-            if reason_untested:
-                yield untested
-            else:
-                yield area_finding(untested, name, self.rocs[name], self.confidence)
+            if not reason_untested:
+                finding = area_finding(finding, name, self.rocs[name], self.confidence)
+            yield finding
 
     # -- tables and notes
     # ----------------------------------------------------------------------------------------------

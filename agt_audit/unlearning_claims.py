@@ -528,13 +528,7 @@ def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float)
     Returns:
         The finding; None: fewer than two states were released with noise of a claimed size.
     """
-    # by identity: the trained model's state is one object in all pairs, and must be counted once
-    states = {id(state): state for pair in pairs for state in (*pair.before, pair.unlearned)}
-    noises = [
-        state.released_noise / state.sigma
-        for state in states.values()
-        if state.released_noise is not None and state.sigma is not None
-    ]
+    noises = _scaled_noises(pairs)
     if len(noises) < 2:
         return None
     confidence_of_each = (1 + confidence) / 2  # of each of the two tests
@@ -574,6 +568,28 @@ def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float)
             f"than {limit:.2g} standard deviations away from 0"
         ),
     )
+
+
+def _scaled_noises(pairs: Sequence[AttackedSides]) -> list[np.ndarray]:
+    """Return the noise of each state that was released with noise of a claimed size, [d] each.
+
+    It is in units of its claimed standard deviation. States are in the order in which they were
+    made.
+
+    Args:
+        pairs: both models after each attack. The trained model's state is one object in all of
+            them, and is counted once.
+    """
+    states: dict[int, ModelState] = {}  # by identity
+    for pair in pairs:
+        for state in (*pair.before, pair.unlearned):
+            states[id(state)] = state
+    noises = []
+    for state in states.values():
+        noise = state.released_noise
+        if noise is not None and state.sigma is not None:
+            noises.append(noise / state.sigma)
+    return noises
 
 
 def _correlations(noises: Sequence[np.ndarray]) -> list[float]:
