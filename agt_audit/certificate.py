@@ -81,7 +81,6 @@ class Certificate(CertificateSettings, AuditKind):
             opened.trained.finished,
             findings.values(),
             (*notes(auditor.claims, counts, self.seconds), *conditions),
-            tables={"certificate_parameters": counts.parameters_table()},
             metrics={
                 "neighbours": counts.neighbours_trained,
                 "deviation": counts.largest_deviation,

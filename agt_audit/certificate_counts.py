@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from agt.certificates.box import Certificates
 from agt.errors import counted
@@ -179,16 +178,3 @@ class Counts:
                 f"{changed_labels} changed on a neighbouring dataset at distance {k} (made by "
                 f"these edits: {edits})"
             )
-
-    def parameters_table(self) -> pd.DataFrame:
-        """Return a table with the largest deviation of each parameter, and what it detects."""
-        detected = "smallest narrowing of all bounds that is detected, %"
-        rows = [
-            {
-                "parameters": name,
-                "deviation / bound": deviation,
-                detected: 100 * max(0.0, 1 - deviation),
-            }
-            for name, deviation in self.parameter_deviations.items()
-        ]
-        return pd.DataFrame(rows)

@@ -290,19 +290,31 @@ class Editor:
             return neighbour
         unmoved = neighbour.original.take(neighbour.original.units == chosen.name)
         direction = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
-        signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
-        if direction == "against":
-            # records of the query's label move away from the query, the others towards it
-            direction_of_row = np.where(unmoved.labels == target.label, -1.0, 1.0)
-            signs = np.outer(direction_of_row, np.sign(target.query)).reshape(signs.shape)
-        elif direction == "uphill":
-            signs = self.uphill(unmoved)
-        elif direction == "downhill":
-            signs = -self.uphill(unmoved)
+        signs = self._signs_of_move(direction, unmoved, target)
         share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
         features = (unmoved.features + share * radius * signs).astype(unmoved.features.dtype)
         moved_rows = replace(unmoved, features=features)
         return neighbour.with_edit(chosen.name, moved_rows, f"{chosen.way} moved {direction}")
+
+    def _signs_of_move(self, direction: str, unmoved: Records, target: TargetQuery) -> np.ndarray:
+        """Return in which direction each feature of some records moves, [n, ...].
+
+        Args:
+            direction: one of those that ``_move_unit`` draws.
+            unmoved: n records.
+            target: the query whose label the move tries to change.
+        """
+        # drawn for every direction, so that further draws do not depend on it
+        random_signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
+        if direction == "uphill":
+            return self.uphill(unmoved)
+        if direction == "downhill":
+            return -self.uphill(unmoved)
+        if direction == "against":
+            # records of the query's label move away from the query, the others towards it
+            direction_of_row = np.where(unmoved.labels == target.label, -1.0, 1.0)
+            return np.outer(direction_of_row, np.sign(target.query)).reshape(random_signs.shape)
+        return random_signs
 
     def _relabel_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
         """Return a neighbour in which one more unit has another label.

@@ -115,14 +115,16 @@ def law_finding(mechanism: LaplaceMean, pair: SumPair) -> Finding:
     exact = exact_sum_loss(mechanism, pair)
     if exact is None:
         return Finding(
-            subject,
-            str(mechanism.guarantee),
-            attack,
-            NO_DATA_USED,
-            Outcome.UNTESTED,
-            "the release does not state discrete Laplace noise of the same scale on both "
-            "datasets, so its privacy loss cannot be computed",
-            "epsilon",
+            subject=subject,
+            claim=str(mechanism.guarantee),
+            attack=attack,
+            effort=NO_DATA_USED,
+            outcome=Outcome.UNTESTED,
+            meaning=(
+                "the release does not state discrete Laplace noise of the same scale on both "
+                "datasets, so its privacy loss cannot be computed"
+            ),
+            measure="epsilon",
         )
     return exact.finding(subject, mechanism.guarantee, attack, NO_DATA_USED)
 

@@ -87,17 +87,17 @@ class Exact:
                 "draws with other probabilities"
             )
         return Finding(
-            subject,
-            str(guarantee),
-            attack,
-            effort,
-            Outcome.VIOLATED if self.exceeds else Outcome.NOT_CONTRADICTED,
-            meaning,
-            claimed.measure,
-            claimed.value,
-            claimed.shown_delta,
-            value,
-            Strength.EXACT,
+            subject=subject,
+            claim=str(guarantee),
+            attack=attack,
+            effort=effort,
+            outcome=Outcome.VIOLATED if self.exceeds else Outcome.NOT_CONTRADICTED,
+            meaning=meaning,
+            measure=claimed.measure,
+            claimed=claimed.value,
+            delta=claimed.shown_delta,
+            found=value,
+            strength=Strength.EXACT,
             noticeable=noticeable,
         )
 

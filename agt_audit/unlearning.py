@@ -314,7 +314,15 @@ class MethodUnderTest:
         ids.write_text("\n".join(self.train.ids[rows].tolist()), encoding="utf-8")
         compute = self.run.config.get("compute")
         order = ErasureOrder(
-            self.copy, None, compute, str(ids), "id", self.method, True, False, self.copy.parent
+            folder=self.copy,
+            digest=None,
+            compute=compute,
+            ids=str(ids),
+            by="id",
+            choice=self.method,
+            may_retrain=True,
+            fresh=False,
+            output_dir=self.copy.parent,
         )
         with run_lock(self.copy):
             erase(order, SILENT)

@@ -24,7 +24,7 @@ Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [00
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -227,20 +227,34 @@ def audit_unlearning(
         reasons = "; ".join(dict.fromkeys(trial.words for trial in trials))
         untested = not_tested(subject, promise.sentences[0], reasons)
         return UnlearningAudit((untested,), tuple(trials))
-    results: list[PromiseTest] = []
+    findings: list[Finding] = []
+    for result in _test_promise(subject, pairs, promise, plan):
+        trials += result.trials
+        if result.finding is not None:
+            findings.append(result.finding)
+    return UnlearningAudit(tuple(findings), tuple(trials))
+
+
+def _test_promise(
+    subject: str, pairs: Sequence[AttackedSides], promise: Promise, plan: TrialPlan
+) -> Iterator[PromiseTest]:
+    """Yield the result of each test that a promise calls for.
+
+    Args:
+        subject: the method, in words.
+        pairs: both models after each attack, at least one.
+        promise: what the method promised.
+        plan: how many draws there are of each side, and the confidence of bounds.
+    """
     claims_distance = any(pair.unlearned.claimed_distance is not None for pair in pairs)
     # a minimiser is exact up to the distance that it claims
     if promise.exact and not claims_distance:
-        results.append(_test_equality(subject, pairs, promise))
+        yield _test_equality(subject, pairs, promise)
     else:
-        results.append(_test_distance(subject, pairs, promise))
+        yield _test_distance(subject, pairs, promise)
     if not promise.exact:
-        results.append(_test_distinguishing(subject, pairs, promise, plan))
-    results.append(PromiseTest(_test_noise(subject, pairs, plan.confidence)))
-    for result in results:
-        trials += result.trials
-    findings = [result.finding for result in results if result.finding is not None]
-    return UnlearningAudit(tuple(findings), tuple(trials))
+        yield _test_distinguishing(subject, pairs, promise, plan)
+    yield PromiseTest(_test_noise(subject, pairs, plan.confidence))
 
 
 def not_tested(subject: str, claim: str, reason: str) -> Finding:
