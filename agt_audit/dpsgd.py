@@ -1,9 +1,9 @@
 """agt audit dpsgd: a run's training with noise, repeated with and without canaries.
 
 A canary is a gradient or a record that the audit adds to the training data. Trainings use the loop
-of ``agt train``. An adversary sees every noisy gradient sum, the final weights, or the final loss
-on the canary, and guesses whether the canary was used. Its mistakes give lower bounds on epsilon,
-which are compared with the run's claim.
+of ``agt train``. An adversary sees every noisy gradient sum, or the final weights, and guesses
+whether the canary was used. Its mistakes give lower bounds on epsilon, which are compared with the
+run's claim.
 
 Canaries are made in agt_audit/canaries.py, and trained on in agt_audit/noisy_training.py.
 
@@ -62,7 +62,6 @@ class Adversary(StrEnum):
 
     SUMS = "every noisy sum"
     WEIGHTS = "the final weights"
-    LOSS = "the final loss"
     STEPS = "step by step, composed"
     ONE_RUN = "one run"
 
@@ -162,17 +161,16 @@ def audit_training(
     Raises:
         ConfigError: there are too few trials to contradict the claim.
     """
-    scored_adversaries = 3 if canary.gradients is None else 2  # a gradient canary has no loss
+    many_run_bounds = 4  # two for each of two adversaries
     one_run_bounds = 0 if several is None else len(BOUNDS)
-    # two bounds for each adversary, one from steps, and one on the size of the noise
-    bound_count = 2 * scored_adversaries + 2 + one_run_bounds
-    confidence = 1 - (1 - effort.confidence) / bound_count
+    # and one bound from steps, and one on the size of the noise
+    confidence = 1 - (1 - effort.confidence) / (many_run_bounds + one_run_bounds + 2)
     _check_trials(trainer, effort, confidence)
     always_in = np.full((effort.trials, 1, 1), True)
     present = trainer.train(canary, always_in)
     absent = trainer.train(canary, ~always_in)
-    with_canary = _scores_by_adversary(present, canary, trainer.noise_multiplier)
-    without_canary = _scores_by_adversary(absent, canary, trainer.noise_multiplier)
+    with_canary = _scores_by_adversary(present, trainer.noise_multiplier)
+    without_canary = _scores_by_adversary(absent, trainer.noise_multiplier)
     bounds: list[LowerBound] = []
     for adversary, scores in with_canary.items():
         bounds += _many_run_bounds(
@@ -192,23 +190,19 @@ def audit_training(
 
 
 def _scores_by_adversary(
-    view: AdversaryView, canary: Canaries, noise_multiplier: float
+    view: AdversaryView, noise_multiplier: float
 ) -> dict[Adversary, np.ndarray]:
     """Return the score of each training for each adversary, [R, 1]; higher: the canary was used.
 
     Args:
         view: what the adversaries see of R trainings.
-        canary: one canary. A gradient canary has no loss, so the adversary of the loss is left out.
         noise_multiplier: the claimed standard deviation of the noise, in units of the largest
             contribution of one unit.
     """
-    scores = {
+    return {
         Adversary.SUMS: log_likelihood_ratios(view, noise_multiplier).sum(axis=1),
         Adversary.WEIGHTS: view.weights,
     }
-    if canary.gradients is None:
-        scores[Adversary.LOSS] = -view.losses
-    return scores
 
 
 def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: float) -> None:
