@@ -23,7 +23,7 @@ from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.weights import ReleaseWeights, noise_scale, release_weights
 from agt.numeric import UP, Randomness
 from agt_audit.output_events import tail_event
-from agt_audit.trials import Exact, TrialPlan, claim_to_test
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, subject_of
 from agt_cli.report.findings import Finding, Outcome
 
 NO_DATA_USED = (
@@ -79,11 +79,29 @@ class WeightsFindings(NamedTuple):
     noise_size: Finding
 
 
+Release = Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray]
+"""Draws released weights from (weights, sensitivity, guarantee, randomness)."""
+
+
+class DrawnReleases(NamedTuple):
+    """What an attacker measures on n releases of one model's weights.
+
+    Attributes:
+        scores: [n] the projection of each release on the line between the two models, from the
+            midpoint towards the first model, in standard deviations of the noise.
+        squares: [n] the sum of the squares of each release's noise, divided by the claimed
+            variance.
+    """
+
+    scores: np.ndarray
+    squares: np.ndarray
+
+
 def audit_weights(
     mechanism: ReleaseWeights,
     heads: WeightPair,
     plan: TrialPlan,
-    release: Callable[[np.ndarray, float, GaussianDP, Randomness], np.ndarray] = weights_drawn,
+    release: Release = weights_drawn,
 ) -> WeightsFindings:
     """Audit releases of two models' weights with added noise.
 
@@ -91,28 +109,12 @@ def audit_weights(
         mechanism: the mechanism, with its claim.
         heads: the weights of both models.
         plan: how many releases to draw of each side, and how.
-        release: draws released weights from (weights, sensitivity, guarantee, randomness).
+        release: draws released weights; the default is the mechanism's own release.
     """
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
-    sigma = noise_scale(heads.sensitivity, mechanism.guarantee)
-    claimed_sigma = heads.sensitivity / mechanism.mu
-    direction = (heads.first - heads.second) / heads.distance
-    middle = (heads.first + heads.second) / 2
-    squares = np.zeros(2 * plan.trials)  # of all noise, in claimed standard deviations
-
-    def draw_scores(theta: np.ndarray, drawn_before: int) -> np.ndarray:
-        scores = np.empty(plan.trials)
-        for trial in range(plan.trials):
-            released = release(theta, heads.sensitivity, mechanism.guarantee, plan.source)
-            scores[trial] = float(((released - middle) * direction).sum()) / sigma
-            noise_square = float(((released - theta) ** 2).sum())
-            squares[drawn_before + trial] = noise_square / claimed_sigma**2
-        return scores
-
-    first_scores = draw_scores(heads.first, 0)
-    second_scores = draw_scores(heads.second, plan.trials)
-    mistakes = tail_event(0.0, above=True).mistakes(first_scores, second_scores)
-    subject = f"{mechanism.name} with mu={mechanism.mu:g}"
+    first = _draw_releases(heads.first, mechanism, heads, plan, release)
+    second = _draw_releases(heads.second, mechanism, heads, plan, release)
+    subject = subject_of(mechanism.name, mechanism.guarantee)
     attack = (
         "an attacker projects the released weights onto the line between the weights of the two "
         "models, and guesses the nearer model"
@@ -121,10 +123,47 @@ def audit_weights(
         f"{plan.trials:,} releases of {heads.first.size:,} weights were drawn from each of the "
         f"two models; {NO_DATA_USED}"
     )
-    drawn = claim_to_test(subject, mechanism.guarantee, attack, effort, plan).judge(mistakes)
-    coordinates = squares.size * middle.size
-    size = noise_size(subject, float(squares.sum()), coordinates, plan.confidence, NO_DATA_USED)
-    return WeightsFindings(_exact_finding(mechanism, heads, subject), drawn, size)
+    claim = claim_to_test(subject, mechanism.guarantee, attack, effort, plan)
+    nearer_to_first = tail_event(0.0, above=True)
+    squares = np.concatenate([first.squares, second.squares])
+    coordinates = squares.size * heads.first.size
+    return WeightsFindings(
+        exact=_exact_finding(mechanism, heads, subject),
+        drawn=claim.judge(nearer_to_first.mistakes(first.scores, second.scores)),
+        noise_size=noise_size(
+            subject, float(squares.sum()), coordinates, plan.confidence, NO_DATA_USED
+        ),
+    )
+
+
+def _draw_releases(
+    theta: np.ndarray,
+    mechanism: ReleaseWeights,
+    heads: WeightPair,
+    plan: TrialPlan,
+    release: Release,
+) -> DrawnReleases:
+    """Release one model's weights ``plan.trials`` times, and measure each release.
+
+    Args:
+        theta: the model's weights, one of the two of ``heads``.
+        mechanism: the mechanism, with its claim.
+        heads: the weights of both models.
+        plan: how many releases to draw, and from which randomness.
+        release: draws released weights.
+    """
+    sigma = noise_scale(heads.sensitivity, mechanism.guarantee)
+    claimed_sigma = heads.sensitivity / mechanism.mu
+    direction = (heads.first - heads.second) / heads.distance
+    middle = (heads.first + heads.second) / 2
+    scores = np.empty(plan.trials)
+    squares = np.empty(plan.trials)
+    for trial in range(plan.trials):
+        released = release(theta, heads.sensitivity, mechanism.guarantee, plan.source)
+        scores[trial] = float(((released - middle) * direction).sum()) / sigma
+        noise_square = float(((released - theta) ** 2).sum())
+        squares[trial] = noise_square / claimed_sigma**2
+    return DrawnReleases(scores, squares)
 
 
 def _exact_finding(mechanism: ReleaseWeights, heads: WeightPair, subject: str) -> Finding:

@@ -1,9 +1,9 @@
 """Canaries: gradients or records that an audit adds to the training data.
 
-* A **gradient canary** replaces the gradient of a record in every step. It is longer than the clip
-  level, so that a missing clip is detected. Several canaries of one training are (nearly)
-  orthogonal, so that none changes another's score.
-* An **input canary** is a record, whose gradient the network computes.
+* A **gradient canary** replaces the gradient of a record in every step. The audit clips it itself
+  (agt_audit/noisy_training.py), so it does not test how training clips records. Several canaries of
+  one training are (nearly) orthogonal, so that none changes another's score.
+* An **input canary** is a record, whose gradient the training computes and clips.
 
 Each canary is a separate unit, whose id decides its batch.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from agt.data.records import Records
@@ -89,23 +89,21 @@ class CanaryHead:
         }
         self.initial = flat(self.parameters)
 
-    def gradients(
-        self, theta: np.ndarray, features: np.ndarray, labels: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradient [n, P] and the loss [n] of each record.
+    def gradients(self, theta: np.ndarray, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the gradient of each record, [n, P].
 
         Args:
             theta: [P] all parameters, one after another.
             features: [n, ...] the records' features.
             labels: [n] the records' labels.
         """
-        of_each_record = vmap(grad_and_value(self._loss_of_record), in_dims=(None, 0, 0))
-        gradients, losses = of_each_record(
+        of_each_record = vmap(grad(self._loss_of_record), in_dims=(None, 0, 0))
+        gradients: Tensor = of_each_record(
             torch.from_numpy(theta),
             torch.from_numpy(np.asarray(features, dtype=np.float64)),
             torch.from_numpy(np.asarray(labels)),
         )
-        return gradients.numpy(), losses.numpy()
+        return gradients.numpy()
 
     def _loss_of_record(self, theta: Tensor, features: Tensor, label: Tensor) -> Tensor:
         """Return the loss of one record, as a number, at the parameters ``theta`` [P]."""
@@ -177,7 +175,7 @@ def _canary_gradients(
     if kind == "signs":
         return CANARY_NORM / np.sqrt(size) * rng.choice([-1.0, 1.0], (count, size))
     rows = rng.permutation(len(pool))[:PROBED_ROWS]
-    first_gradients, _ = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
+    first_gradients = head.gradients(head.initial, pool.features[rows], pool.labels[rows])
     energy = (first_gradients**2).sum(axis=0)
     shuffled = rng.permutation(size)  # so that ties are broken by chance
     coordinates = shuffled[np.argsort(energy[shuffled], kind="stable")][:count]
@@ -217,7 +215,7 @@ def _canary_features(
         return features[:count], wrong_labels[:count]
     features = np.concatenate([features, features])
     labels = np.concatenate([pool.labels[rows], wrong_labels])
-    gradients, _ = head.gradients(head.initial, features, labels)
+    gradients = head.gradients(head.initial, features, labels)
     longest_first = np.argsort(-np.linalg.norm(gradients, axis=1), kind="stable")[:count]
     return features[longest_first], labels[longest_first]
 

@@ -13,6 +13,7 @@ import numpy as np
 from agt.certificates.conditions import Condition
 from agt.errors import ConfigError
 from agt.facts import Standing
+from agt.models.model import Model
 from agt.settings import schema
 from agt_audit.certificate_attacks import Auditor
 from agt_audit.certificate_counts import Claims
@@ -25,6 +26,12 @@ from agt_cli.report.finished import Run
 from agt_cli.report.record import RunRecord
 from agt_cli.runs.queries import OpenedRun
 
+NUMBERS_NOTES = (
+    "finding no violation proves nothing: this audit shows nothing about datasets and queries that "
+    "were not tried",
+    "of a run that answers with numbers, people are not left out one at a time, and the run is not "
+    "trained again: audit.units, audit.bounded, audit.lines and audit.again have no effect",
+)
 CODE_KEYS = ("agt", "revision")  # keys of env.json that name the version of agt
 
 
@@ -56,20 +63,8 @@ class Certificate(CertificateSettings, AuditKind):
         if opened.model.number_votes is not None:
             return self._audit_intervals(opened, given.seed)
         model = opened.model
-        noise = model.problem.settings.noise
-        if noise is not None and noise.seed is None:
-            raise ConfigError(
-                "noise.seed=null: the noise of this run was not stored, so models of "
-                "neighbouring datasets cannot be trained with the same noise. Train a run with "
-                "the same settings and noise.seed=NUMBER, then audit that run"
-            )
-        usable = max(model.max_distance, 1)
-        if self.farthest > usable:
-            console.note(
-                f"audit.farthest={self.farthest} exceeds {model.max_distance}, the largest "
-                "distance k for which this run has bounds, so datasets that are farther away "
-                f"are not used: set audit.farthest={usable} or less"
-            )
+        _check_noise_is_repeatable(model)
+        self._note_unused_distances(model, console)
         run_environment = opened.trained.finished.environment
         audit_environment = Run.at(record.folder).environment
         other_code = _code_differences(run_environment, audit_environment)
@@ -85,14 +80,23 @@ class Certificate(CertificateSettings, AuditKind):
         return Audited.of(
             opened.trained.finished,
             findings.values(),
-            (*notes(auditor.claims, counts, self.seconds, self.bounded), *conditions),
-            tables=counts.tables(),
+            (*notes(auditor.claims, counts, self.seconds), *conditions),
             metrics={
                 "neighbours": counts.neighbours_trained,
                 "deviation": counts.largest_deviation,
                 "pairs": counts.pairs,
             },
         )
+
+    def _note_unused_distances(self, model: Model, console: Console) -> None:
+        """Print a note if ``farthest`` exceeds the largest k for which the run has bounds."""
+        usable = max(model.max_distance, 1)
+        if self.farthest > usable:
+            console.note(
+                f"audit.farthest={self.farthest} exceeds {model.max_distance}, the largest "
+                "distance k for which this run has bounds, so datasets that are farther away "
+                f"are not used: set audit.farthest={usable} or less"
+            )
 
     def _audit_intervals(self, opened: OpenedRun, seed: int) -> Audited:
         """Audit a run whose answers are numbers, and whose certificates are intervals.
@@ -111,8 +115,19 @@ class Certificate(CertificateSettings, AuditKind):
         return Audited.of(
             opened.trained.finished,
             counts.findings(Claims(model.problem).subject, len(queries)),
-            map(_condition_sentence, opened.conditions),
+            (*NUMBERS_NOTES, *map(_condition_sentence, opened.conditions)),
             metrics={"neighbours": counts.neighbours},
+        )
+
+
+def _check_noise_is_repeatable(model: Model) -> None:
+    """Raise ConfigError if a run's training added noise that no seed gives again."""
+    noise = model.problem.settings.noise
+    if noise is not None and noise.seed is None:
+        raise ConfigError(
+            "noise.seed=null: the noise of this run was not stored, so models of "
+            "neighbouring datasets cannot be trained with the same noise. Train a run with "
+            "the same settings and noise.seed=NUMBER, then audit that run"
         )
 
 

@@ -14,7 +14,7 @@ from agt.errors import AgtError
 from agt.models.model import Model
 from agt.training.ensemble import assign_shards
 from agt_audit.batch_plans import batches_finding
-from agt_audit.certificate_counts import Claims, Counts, edit_and_distance
+from agt_audit.certificate_counts import Claims, Counts
 from agt_audit.certificate_findings import (
     CERTIFIED_LABELS,
     PARAMETERS,
@@ -279,6 +279,7 @@ class Auditor:
         units = np.unique(train.units[~train.public])
         if self.extent.units is not None and len(units) > self.extent.units:
             units = np.sort(self.rng.choice(units, self.extent.units, replace=False))
+        self.counts.neighbours_planned += len(units)
         certificates = self._certificates_at_first_k(features)
         edits = [EditedRecords.without_unit(train, unit) for unit in units]
         for trained in self._train(edits):
@@ -299,6 +300,7 @@ class Auditor:
         are earlier neighbours with large deviations, with one more edit.
         """
         remaining = self.extent.neighbours
+        self.counts.neighbours_planned += remaining
         best: list[TriedEdit] = []
         while remaining and not self._out_of_time():
             count = min(EDITS_AT_ONCE, remaining)
@@ -340,7 +342,6 @@ class Auditor:
             edits: the neighbours.
         """
         counts = self.counts
-        counts.planned.update(map(edit_and_distance, edits))
         is_long = self.extent.seconds is None or self.extent.seconds >= LONG_SECONDS
         neighbours = neighbours_of(self.model, edits, processes=is_long)
         for done, edit in enumerate(edits):
@@ -349,7 +350,7 @@ class Auditor:
             self.on_progress(done, len(edits))
             neighbour = next(neighbours)
             if isinstance(neighbour, AgtError):
-                counts.refused[edit_and_distance(edit)] += 1
+                counts.refused += 1
                 counts.refusal_reasons[str(neighbour)] += 1
                 continue
             largest_before = counts.largest_deviation
@@ -433,6 +434,7 @@ class Auditor:
         made the run, its bounds may be sound but wider than this version's, so the neighbours are
         compared with a model that this version trains again.
         """
+        self.counts.pairs_planned = self.extent.bounded
         model = self.trained_again if self.other_code else self.model
         for done in range(self.extent.bounded):
             if self._out_of_time():
@@ -479,26 +481,43 @@ class Auditor:
         Perhaps no neighbour reaches these parameters, but the certificate covers them. Ensembles
         are not tested, because each member has bounds of its own.
         """
-        query_count = 0
-        changed = None
         if self.problem.settings.ensembled:
-            meaning = (
-                "this claim was not tested, because each member of this ensemble has bounds of its "
-                "own"
+            return self._within_bounds_finding(
+                queries=0,
+                changed=None,
+                meaning=(
+                    "this claim was not tested, because each member of this ensemble has bounds "
+                    "of its own"
+                ),
             )
-        else:
-            meaning = (
-                "this claim was not tested, because no query has a stable distance of 1 or more"
+        queries, distances = self._queries_within_bounds()
+        if not len(queries):
+            return self._within_bounds_finding(
+                queries=0,
+                changed=None,
+                meaning=(
+                    "this claim was not tested, because no query has a stable distance of 1 or more"
+                ),
             )
-            queries, distances = self._queries_within_bounds()
-            query_count = len(queries)
-        if query_count:
-            is_changed = bounds_of(self.model).labels_changed(self.model, queries, distances)
-            changed = float(is_changed.sum())
-            meaning = (
-                f"{changed:.0f} of {query_count} labels change for some parameters that are within "
+        is_changed = bounds_of(self.model).labels_changed(self.model, queries, distances)
+        changed = int(is_changed.sum())
+        return self._within_bounds_finding(
+            queries=len(queries),
+            changed=changed,
+            meaning=(
+                f"{changed} of {len(queries)} labels change for some parameters that are within "
                 "the bounds for the label's stable distance"
-            )
+            ),
+        )
+
+    def _within_bounds_finding(self, queries: int, changed: int | None, meaning: str) -> Finding:
+        """Return the finding about labels at parameters within the bounds.
+
+        Args:
+            queries: how many queries were tested.
+            changed: how many of their labels changed; None: the claim was not tested.
+            meaning: what was found, or why nothing was tested.
+        """
         return exact_finding(
             subject=f"{LABELS_WITHIN_BOUNDS}: {self.claims.subject}",
             claim=(
@@ -509,7 +528,7 @@ class Auditor:
                 "the parameters were moved as far as their bounds allow, towards a change of the "
                 "label. Some queries lie where the stable distance changes (found by bisection)"
             ),
-            effort=f"{query_count} queries",
+            effort=f"{queries} queries",
             measure="labels that change",
             found=changed,
             meaning=meaning,

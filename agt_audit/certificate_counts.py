@@ -1,11 +1,10 @@
 """What a run's certificates claim, and the counts of an audit that compares neighbours with it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from agt.certificates.box import Certificates
 from agt.errors import counted
@@ -15,9 +14,6 @@ from agt.relations.relation import Relation
 from agt_audit.edited_records import EditedRecords
 from agt_audit.lines import LabelsAndDistances
 from agt_audit.model_bounds import Deviations
-
-EditAndDistance = tuple[str, int]
-"""The description of an edit, and the distance k of its neighbour."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +78,11 @@ class Counts:
     bound for the neighbour's distance: above 1, it violates the bound.
 
     Attributes:
-        planned: edit and distance -> how many neighbours were to be trained.
-        refused: edit and distance -> how many neighbours training refused.
+        neighbours_planned: how many neighbours were to be trained without bounds.
+        neighbours_trained: how many of them were trained.
+        refused: how many of them training refused; the time limit left out the others.
         refusal_reasons: message of training -> how often it refused a neighbour with it.
-        edit_deviations: edit and distance -> the deviation of each trained neighbour.
+        farthest: the largest distance k of a neighbour that was trained without bounds.
         parameter_deviations: name of a parameter -> its largest deviation of all neighbours.
         bound_violation: a clause about the first neighbour whose parameters left their bounds; "":
             none did.
@@ -96,7 +93,8 @@ class Counts:
         labels_changed: how many of them differ.
         label_violation: a clause about the first neighbour that changed a certified label; "": none
             did.
-        pairs: how many neighbours were trained with all their bounds.
+        pairs_planned: how many neighbours were to be trained with all their bounds.
+        pairs: how many of them were trained.
         ends_compared: how many ends of boxes were compared between the run and these neighbours.
         ends_outside: how many of them lie outside of the other's box.
         answers_compared: how many answers of these neighbours were compared with the run's.
@@ -104,12 +102,11 @@ class Counts:
         ended_early: whether the time limit ended a stage.
     """
 
-    planned: Counter[EditAndDistance] = field(default_factory=Counter)
-    refused: Counter[EditAndDistance] = field(default_factory=Counter)
+    neighbours_planned: int = 0
+    neighbours_trained: int = 0
+    refused: int = 0
     refusal_reasons: Counter[str] = field(default_factory=Counter)
-    edit_deviations: dict[EditAndDistance, list[float]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    farthest: int = 0
     parameter_deviations: Deviations = field(default_factory=dict)
     bound_violation: str = ""
     unreached: int = 0
@@ -117,6 +114,7 @@ class Counts:
     labels_compared: int = 0
     labels_changed: int = 0
     label_violation: str = ""
+    pairs_planned: int = 0
     pairs: int = 0
     ends_compared: int = 0
     ends_outside: int = 0
@@ -129,16 +127,11 @@ class Counts:
         """The largest deviation of all parameters of all neighbours; 0 if none was compared."""
         return max(self.parameter_deviations.values(), default=0.0)
 
-    @property
-    def neighbours_trained(self) -> int:
-        """The number of neighbours that were trained without bounds."""
-        return sum(map(len, self.edit_deviations.values()))
-
     def add_neighbour(self, edit: EditedRecords, deviations: Mapping[str, float]) -> float:
-        """Add a trained neighbour's deviations to these counts, and return the largest of them.
+        """Count a trained neighbour, and return the largest deviation of its parameters.
 
-        ``edit_deviations`` and ``parameter_deviations`` are updated. The first neighbour with a
-        deviation above 1 also sets ``bound_violation``.
+        ``neighbours_trained``, ``farthest`` and ``parameter_deviations`` are updated. The first
+        neighbour with a deviation above 1 also sets ``bound_violation``.
 
         Args:
             edit: the neighbour.
@@ -147,11 +140,12 @@ class Counts:
         Returns:
             The largest of the deviations; 0 if there are none.
         """
+        self.neighbours_trained += 1
+        self.farthest = max(self.farthest, edit.distance)
         for name, deviation in deviations.items():
             largest_before = self.parameter_deviations.get(name, 0.0)
             self.parameter_deviations[name] = max(largest_before, deviation)
         largest = max(deviations.values(), default=0.0)
-        self.edit_deviations[edit_and_distance(edit)].append(largest)
         if largest > 1 and not self.bound_violation:
             name = max(deviations, key=lambda name: deviations[name])
             edits = ", ".join(edit.edits)
@@ -184,46 +178,3 @@ class Counts:
                 f"{changed_labels} changed on a neighbouring dataset at distance {k} (made by "
                 f"these edits: {edits})"
             )
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Return two tables by name: of neighbours by edit, and of deviations by parameter."""
-        largest = {
-            edit: max(self.edit_deviations.get(edit, ()), default=0.0) for edit in self.planned
-        }
-        edit_rows = []
-        for edit, deviation in sorted(largest.items(), key=lambda item: -item[1]):
-            description, distance = edit
-            edit_rows.append(
-                {
-                    "edit": description,
-                    "k": distance,
-                    "planned": self.planned[edit],
-                    "trained": len(self.edit_deviations.get(edit, ())),
-                    "refused": self.refused[edit],
-                    "deviation / bound": deviation,
-                }
-            )
-        detected = "smallest narrowing of all bounds that is detected, %"
-        parameter_rows = [
-            {
-                "parameters": name,
-                "deviation / bound": deviation,
-                detected: 100 * max(0.0, 1 - deviation),
-            }
-            for name, deviation in self.parameter_deviations.items()
-        ]
-        return {
-            "certificate_edits": pd.DataFrame(edit_rows),
-            "certificate_parameters": pd.DataFrame(parameter_rows),
-        }
-
-
-def edit_and_distance(edit: EditedRecords) -> EditAndDistance:
-    """Return the description under which a neighbour is counted, and its distance.
-
-    It is that of its only edit, or says how many edits there are.
-    """
-    if len(edit.edits) == 1:
-        return edit.edits[0], edit.distance
-    description = f"{len(edit.edits)} edits, all chosen to change the answer to one query"
-    return description, edit.distance

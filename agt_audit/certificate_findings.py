@@ -27,21 +27,19 @@ def describe_effort(claims: Claims, counts: Counts) -> str:
     train = claims.problem.dataset.train
     private_units = len(np.unique(train.units[~train.public]))
     edited = counts.neighbours_trained - counts.units_left_out
-    farthest = max((k for _, k in counts.edit_deviations), default=0)
     changed = "no neighbouring dataset was made with edits chosen to change answers"
     if edited:
         changed = (
-            f"{edited:,} neighbouring datasets, up to distance k = {farthest}, were made with "
-            "edits chosen to change answers"
+            f"{edited:,} neighbouring datasets, up to distance k = {counts.farthest}, were made "
+            "with edits chosen to change answers"
         )
     parts = [
         f"{counts.units_left_out:,} of {private_units:,} units (people) were left out of "
         "training, one at a time",
         changed,
     ]
-    refused = counts.refused.total()
-    if refused:
-        refused_datasets = counted(refused, "more neighbouring dataset")
+    if counts.refused:
+        refused_datasets = counted(counts.refused, "more neighbouring dataset")
         parts.append(f"training refused {refused_datasets}")
     if counts.ended_early:
         parts.append("the time limit audit.seconds ended the search early")
@@ -252,14 +250,13 @@ def _pair_finding(
     )
 
 
-def notes(claims: Claims, counts: Counts, seconds: float | None, bounded: int) -> Iterator[str]:
+def notes(claims: Claims, counts: Counts, seconds: float | None) -> Iterator[str]:
     """Yield the notes of an audit of certificates: sentences that help to read the findings.
 
     Args:
         claims: the run's claims.
         counts: the counts of the audit.
         seconds: the time limit; None: there is none.
-        bounded: on how many neighbours bounds were to be computed.
     """
     yield (
         "a violation is a counterexample and therefore certain, but finding none proves nothing. "
@@ -267,11 +264,11 @@ def notes(claims: Claims, counts: Counts, seconds: float | None, bounded: int) -
         "bounds that are too narrow by more than 10 %"
     )
     if counts.ended_early:
-        planned = counts.planned.total()
         yield (
             f"audit.seconds={seconds:g} ended the search early. On neighbouring datasets, "
-            f"{counts.neighbours_trained:,} of {planned:,} planned models were trained, and the "
-            f"bounds of {counts.pairs} of {bounded} planned models were computed"
+            f"{counts.neighbours_trained:,} of {counts.neighbours_planned:,} planned models were "
+            f"trained, and the bounds of {counts.pairs} of {counts.pairs_planned} planned models "
+            "were computed"
         )
     for reason, refused in counts.refusal_reasons.most_common(MAX_REFUSALS_SHOWN):
         refused_datasets = counted(refused, "neighbouring dataset")

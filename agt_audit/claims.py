@@ -166,15 +166,15 @@ class TestedClaim:
             facts: further fields of the finding.
         """
         return Finding(
-            self.subject,
-            self.claim,
-            self.attack,
-            self.effort,
-            outcome,
-            meaning,
-            self.claimed.measure,
-            self.claimed.value,
-            self.claimed.shown_delta,
+            subject=self.subject,
+            claim=self.claim,
+            attack=self.attack,
+            effort=self.effort,
+            outcome=outcome,
+            meaning=meaning,
+            measure=self.claimed.measure,
+            claimed=self.claimed.value,
+            delta=self.claimed.shown_delta,
             confidence=self.confidence,
             **facts,
         )

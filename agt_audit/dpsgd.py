@@ -1,9 +1,9 @@
 """agt audit dpsgd: a run's training with noise, repeated with and without canaries.
 
 A canary is a gradient or a record that the audit adds to the training data. Trainings use the loop
-of ``agt train``. An adversary sees every noisy gradient sum, the final weights, or the final loss
-on the canary, and guesses whether the canary was used. Its mistakes give lower bounds on epsilon,
-which are compared with the run's claim.
+of ``agt train``. An adversary sees every noisy gradient sum, or the final weights, and guesses
+whether the canary was used. Its mistakes give lower bounds on epsilon, which are compared with the
+run's claim.
 
 Canaries are made in agt_audit/canaries.py, and trained on in agt_audit/noisy_training.py.
 
@@ -12,8 +12,10 @@ Formal guarantees
       mistakes are counted on the others (Lemma 2 of docs/proofs/attack_bounds.md).
     * Step by step: in each step a new coin decides whether the canary is used. A guess is right
       with probability at most Phi(mu_step / 2), so the number of right guesses is dominated by a
-      binomial number. The accountant composes the steps, so errors in noise and clipping are
-      detected, but no errors in the composition.
+      binomial number. The accountant composes the steps, so errors in the composition are not
+      detected.
+    * Clipping of records' gradients is tested only with canaries that are records: those of
+      gradient canaries are clipped here, not by the training that is audited.
     * One training with many canaries: agt_audit/one_run.py. The size of the noise is tested as in
       agt_audit/added_noise.py.
     * All rigorous bounds of one audit share the error probability equally.
@@ -60,7 +62,6 @@ class Adversary(StrEnum):
 
     SUMS = "every noisy sum"
     WEIGHTS = "the final weights"
-    LOSS = "the final loss"
     STEPS = "step by step, composed"
     ONE_RUN = "one run"
 
@@ -160,30 +161,20 @@ def audit_training(
     Raises:
         ConfigError: there are too few trials to contradict the claim.
     """
-    canary_is_record = canary.gradients is None
-    adversaries = 3 if canary_is_record else 2  # a gradient canary has no loss
+    many_run_bounds = 4  # two for each of two adversaries
     one_run_bounds = 0 if several is None else len(BOUNDS)
-    # two bounds for each adversary, one from steps, and one on the size of the noise
-    bound_count = 2 * adversaries + 2 + one_run_bounds
-    confidence = 1 - (1 - effort.confidence) / bound_count
+    # and one bound from steps, and one on the size of the noise
+    confidence = 1 - (1 - effort.confidence) / (many_run_bounds + one_run_bounds + 2)
     _check_trials(trainer, effort, confidence)
     always_in = np.full((effort.trials, 1, 1), True)
     present = trainer.train(canary, always_in)
     absent = trainer.train(canary, ~always_in)
-    sides = (present, absent)
-    # a larger score says that the canary was rather used
-    scores = {
-        Adversary.SUMS: [
-            log_likelihood_ratios(view, trainer.noise_multiplier).sum(1) for view in sides
-        ],
-        Adversary.WEIGHTS: [view.weights for view in sides],
-    }
-    if canary_is_record:
-        scores[Adversary.LOSS] = [-view.losses for view in sides]
+    with_canary = _scores_by_adversary(present, trainer.noise_multiplier)
+    without_canary = _scores_by_adversary(absent, trainer.noise_multiplier)
     bounds: list[LowerBound] = []
-    for adversary, (with_canary, without_canary) in scores.items():
+    for adversary, scores in with_canary.items():
         bounds += _many_run_bounds(
-            adversary, with_canary, without_canary, trainer.config, confidence
+            adversary, scores, without_canary[adversary], trainer.config, confidence
         )
     if several is not None:
         bounds += _one_run_bounds(trainer, several, effort.seed, confidence)
@@ -196,6 +187,22 @@ def audit_training(
     )
     bounds.append(_step_bound(trainer, canary, effort, confidence))
     return TrainingAudit(bounds, size)
+
+
+def _scores_by_adversary(
+    view: AdversaryView, noise_multiplier: float
+) -> dict[Adversary, np.ndarray]:
+    """Return the score of each training for each adversary, [R, 1]; higher: the canary was used.
+
+    Args:
+        view: what the adversaries see of R trainings.
+        noise_multiplier: the claimed standard deviation of the noise, in units of the largest
+            contribution of one unit.
+    """
+    return {
+        Adversary.SUMS: log_likelihood_ratios(view, noise_multiplier).sum(axis=1),
+        Adversary.WEIGHTS: view.weights,
+    }
 
 
 def _check_trials(trainer: NoisyTraining, effort: TrainingEffort, confidence: float) -> None:
@@ -385,8 +392,17 @@ NOTES = (
     "that stronger claim is contradicted. Bounds called 'Clopper-Pearson' or 'exact' test "
     "epsilon at delta itself",
     "the step-by-step bound is computed for one step and then composed by agt's accountant. So "
-    "it detects errors in noise and clipping, but not errors in the composition",
+    "it detects errors in the noise, but not errors in the composition",
     "all bounds hold at the same time, with the stated confidence",
+)
+CLIPPING_NOT_TESTED = (
+    "these canaries are gradients, which this audit clips itself. So it does not detect that "
+    "training fails to clip the gradients of records. To test that, audit again with "
+    "audit.canary=mislabelled"
+)
+CLIPPING_TESTED = (
+    "these canaries are records, whose gradients training computes and clips. A missing clip is "
+    "detected only if the gradients of these canaries exceed the clip level"
 )
 
 
@@ -430,7 +446,11 @@ class DpSgdAudit(DpSgdAuditSettings, AuditKind):
         finding = judge_training(trainer, canary, effort, audit.bounds)
         tables = {"bounds": _bounds_table(audit.bounds, trainer.config.epsilon)}
         findings = (finding, audit.noise_size)
-        return Audited.of(opened.trained.finished, findings, NOTES, tables=tables)
+        about_clipping = CLIPPING_NOT_TESTED
+        if canary.gradients is None:
+            about_clipping = CLIPPING_TESTED
+        notes = (*NOTES, about_clipping)
+        return Audited.of(opened.trained.finished, findings, notes, tables=tables)
 
 
 def _bounds_table(bounds: Sequence[LowerBound], claimed_epsilon: float) -> pd.DataFrame:

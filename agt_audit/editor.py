@@ -290,19 +290,31 @@ class Editor:
             return neighbour
         unmoved = neighbour.original.take(neighbour.original.units == chosen.name)
         direction = str(self.rng.choice(["anywhere", "against", "uphill", "downhill"]))
-        signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
-        if direction == "against":
-            # records of the query's label move away from the query, the others towards it
-            direction_of_row = np.where(unmoved.labels == target.label, -1.0, 1.0)
-            signs = np.outer(direction_of_row, np.sign(target.query)).reshape(signs.shape)
-        elif direction == "uphill":
-            signs = self.uphill(unmoved)
-        elif direction == "downhill":
-            signs = -self.uphill(unmoved)
+        signs = self._signs_of_move(direction, unmoved, target)
         share = 1.0 if self.rng.random() < 0.8 else self.rng.random()
         features = (unmoved.features + share * radius * signs).astype(unmoved.features.dtype)
         moved_rows = replace(unmoved, features=features)
         return neighbour.with_edit(chosen.name, moved_rows, f"{chosen.way} moved {direction}")
+
+    def _signs_of_move(self, direction: str, unmoved: Records, target: TargetQuery) -> np.ndarray:
+        """Return in which direction each feature of some records moves, [n, ...].
+
+        Args:
+            direction: one of those that ``_move_unit`` draws.
+            unmoved: n records.
+            target: the query whose label the move tries to change.
+        """
+        # drawn for every direction, so that further draws do not depend on it
+        random_signs = self.rng.choice([-1.0, 1.0], unmoved.features.shape)
+        if direction == "uphill":
+            return self.uphill(unmoved)
+        if direction == "downhill":
+            return -self.uphill(unmoved)
+        if direction == "against":
+            # records of the query's label move away from the query, the others towards it
+            direction_of_row = np.where(unmoved.labels == target.label, -1.0, 1.0)
+            return np.outer(direction_of_row, np.sign(target.query)).reshape(random_signs.shape)
+        return random_signs
 
     def _relabel_unit(self, neighbour: EditedRecords, target: TargetQuery) -> EditedRecords:
         """Return a neighbour in which one more unit has another label.
@@ -356,13 +368,7 @@ class Editor:
             return ChosenUnit(str(self.rng.choice(units)), rule)
         if rule == "heaviest":
             return ChosenUnit(str(units[self._weight_of_units(units).argmax()]), rule)
-        rows = np.flatnonzero(available)
-        features = np.asarray(original.features[rows], dtype=np.float64).reshape(len(rows), -1)
-        largest = np.maximum(np.abs(features).max(axis=1), 1e-300)
-        along_query = (features / largest[:, None]) @ target.query
-        support = np.where(original.labels[rows] == target.label, along_query, -along_query)
-        names, unit_of_row = np.unique(original.units[rows], return_inverse=True)
-        return ChosenUnit(str(names[np.bincount(unit_of_row, support).argmax()]), rule)
+        return ChosenUnit(_unit_with_most_support(original.take(available), target), rule)
 
     def _make_unit(
         self, neighbour: EditedRecords, removed_unit: str | None, target: TargetQuery
@@ -435,12 +441,26 @@ class Editor:
             signs = rng.choice([-1.0, 1.0], self.attack.low.size)
             label = int(rng.choice([any_label, *other_labels]))
             return MadeRow(self._corner(signs, range_factor), label, range_factor)
+        return self._row_against(target, range_factor)
+
+    def _row_against(self, target: TargetQuery, range_factor: float) -> MadeRow:
+        """Make a record whose gradient moves the model away from the target's label.
+
+        Its features point to the query, or to the query's corner of the ranges, under another
+        label; or the opposite way under the target's own label.
+
+        Args:
+            target: the query whose label the record should change.
+            range_factor: by which factor the features exceed the ranges; 1: they do not.
+        """
+        rng = self.rng
         if self.attack.bounds_each_parameter and rng.random() < 0.7:
             towards_query = self._corner(np.sign(target.query), range_factor)
             away_from_query = self._corner(-np.sign(target.query), range_factor)
         else:
             towards_query = target.query * range_factor
             away_from_query = -towards_query
+        other_labels = [label for label in range(self.attack.classes) if label != target.label]
         label = int(rng.choice(other_labels))
         if rng.random() < 0.3:
             # opposite features with the target's own label: but for the bias, their gradient is
@@ -557,3 +577,22 @@ class Editor:
         in_one_only = self._takes_part(names) != self._takes_part(unit)
         share_of_steps: np.ndarray = in_one_only.mean(axis=0)
         return is_other_shard + share_of_steps
+
+
+def _unit_with_most_support(records: Records, target: TargetQuery) -> str:
+    """Return the unit whose records support the target's label most.
+
+    A record of that label supports it by the inner product of its features, scaled so that the
+    largest has absolute value 1, with the query's. A record of another label does so by minus this.
+
+    Args:
+        records: the records to choose from, at least one.
+        target: the query, with its label.
+    """
+    features = np.asarray(records.features, dtype=np.float64).reshape(len(records), -1)
+    largest = np.maximum(np.abs(features).max(axis=1), 1e-300)
+    along_query = (features / largest[:, None]) @ target.query
+    support = np.where(records.labels == target.label, along_query, -along_query)
+    names, unit_of_row = np.unique(records.units, return_inverse=True)
+    support_of_unit = np.bincount(unit_of_row, support)
+    return str(names[support_of_unit.argmax()])

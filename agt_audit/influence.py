@@ -3,19 +3,19 @@
 No guarantee depends on this search: it only decides how much an audit can detect.
 """
 
+import math
 from collections.abc import Iterator
 from hashlib import blake2b
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from agt.data.arrays import pieces
 from agt.data.ids import CONTENT
 from agt.data.records import Records
 from agt.errors import counted
-from agt.models.linear import LinearModel
 from agt.models.model import Model
-from agt.numeric import labels_of, logits_of
+from agt.numeric import labels_of
 from agt.problem import Problem
 from agt.relations import RELATIONS
 from agt.training.ensemble import assign_shards
@@ -46,8 +46,8 @@ def neighbours(model: Model, queries: np.ndarray, count: int) -> Iterator[tuple[
     problem = model.problem
     records = problem.dataset.train
     replaces = RELATIONS[problem.settings.relation.name].members_changed_per_edit > 1
-    per_query = 1 if replaces else 2
-    queries = queries[: -(-count // per_query)]
+    datasets_per_query = 1 if replaces else 2
+    queries = queries[: math.ceil(count / datasets_per_query)]
     units = influential_units(model, queries)
     for row, (query, unit) in enumerate(zip(queries, units, strict=False)):
         rows = np.flatnonzero(records.units == unit)
@@ -139,10 +139,11 @@ def _deciding_member(model: Model, query: np.ndarray) -> int:
 def _influences(model: Model, records: Records, query: np.ndarray) -> np.ndarray:
     """Return a score of how much each record is likely to move the model's answer, [n] float64.
 
-    * A linear head: the record's residual times the absolute inner product of its features with
-      the query's, because its gradient is the residual times its features.
-    * Votes of members with public features, which have no gradients: the absolute inner product;
-      of numbers it is multiplied by the record's error.
+    * Models with features that no record decides: the absolute inner product of the record's
+      features with the query's. A record's gradient in a linear head is its features times the
+      residual of its label, so there the product is multiplied by the residual (of more than two
+      classes: by that of the own label against the next one). Of numbers it is multiplied by the
+      record's error.
     * Other models: minus the margin of the record's own label, which depends on no query.
 
     Args:
@@ -150,43 +151,24 @@ def _influences(model: Model, records: Records, query: np.ndarray) -> np.ndarray
         records: n records, which are processed in pieces to limit memory.
         query: [1, ...] the query.
     """
-    if model.linear_head is not None:
-        return _head_influences(model.linear_head, records, query)
-    features = model.public_features
+    head = model.linear_head
+    features = model.public_features if head is None else head.phi
     if features is None:
-        margins = [model.margins(piece) for piece in pieces(records.features)]
-        return -margins_of_labels(np.concatenate(margins, axis=1), records.labels)
+        return -_own_margins(model, records)
     (query_features,) = features(query)
     products = [features(piece) @ query_features for piece in pieces(records.features)]
     influence = np.abs(np.concatenate(products)).astype(np.float64)
-    if model.number_votes is not None:
+    if head is not None:
+        influence *= expit(-_own_margins(model, records))
+    elif model.number_votes is not None:
         influence *= np.abs(records.labels - model.predict(records.features))
     return influence
 
 
-def _head_influences(head: LinearModel, records: Records, query: np.ndarray) -> np.ndarray:
-    """Return each record's residual times its absolute inner product with the query, [n].
-
-    Args:
-        head: the trained linear head.
-        records: n records, which are processed in pieces to limit memory.
-        query: [1, ...] the query.
-    """
-    (query_features,) = head.phi(query)
-    parts = []
-    start = 0
-    for piece in pieces(records.features):
-        features = head.phi(piece)
-        labels = records.labels[start : start + len(piece)]
-        logits = logits_of(head.trained.weight, features)
-        if logits.shape[1] == 1:
-            residuals = np.abs(expit(logits[:, 0]) - labels)
-        else:
-            one_hot = np.eye(logits.shape[1])[labels]
-            residuals = np.linalg.norm(softmax(logits, axis=1) - one_hot, axis=1)
-        parts.append(residuals * np.abs(features @ query_features))
-        start += len(piece)
-    return np.concatenate(parts)
+def _own_margins(model: Model, records: Records) -> np.ndarray:
+    """Return the margin of each record's own label, [n]; below 0 where it is not the model's."""
+    margins = [model.margins(piece) for piece in pieces(records.features)]
+    return margins_of_labels(np.concatenate(margins, axis=1), records.labels)
 
 
 def margins_of_labels(margins: np.ndarray, labels: np.ndarray) -> np.ndarray:

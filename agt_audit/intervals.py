@@ -27,6 +27,7 @@ class IntervalCounts:
     """Counts of the checks of certified intervals, and of the violations.
 
     Attributes:
+        planned: how many neighbouring datasets were to be tried.
         neighbours: how many neighbouring datasets were trained on.
         refused: how many datasets training refused.
         answers: how many answers of neighbours were compared with an interval of the run that is
@@ -35,8 +36,10 @@ class IntervalCounts:
         intervals: how many intervals of neighbours were compared with the run's.
         not_nested: how many of these do not lie inside of the run's.
         farthest: the largest distance k of a neighbour that was trained on.
+        ended_early: whether the time limit ended the audit before all datasets were tried.
     """
 
+    planned: int = 0
     neighbours: int = 0
     refused: int = 0
     answers: int = 0
@@ -44,6 +47,7 @@ class IntervalCounts:
     intervals: int = 0
     not_nested: int = 0
     farthest: int = 0
+    ended_early: bool = False
 
     def add_neighbour(
         self,
@@ -90,6 +94,12 @@ class IntervalCounts:
             f"{self.neighbours} neighbouring datasets, up to distance k = {self.farthest}; "
             f"{queries} queries; training refused {self.refused} datasets"
         )
+        if self.ended_early:
+            tried = self.neighbours + self.refused
+            effort = (
+                f"{effort}; the time limit audit.seconds ended the search early, after {tried} of "
+                f"{self.planned} datasets"
+            )
         containment_meaning = (
             "no neighbouring dataset was trained at a distance k at which an interval is "
             "narrower than the whole range"
@@ -153,11 +163,12 @@ def audit_intervals(
     Returns:
         The counts. A dataset that training refuses counts as ``refused`` only.
     """
-    counts = IntervalCounts()
+    counts = IntervalCounts(planned=neighbours)
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     run_certificates = _numbers(model).certify(queries)
     for k, records in edited_datasets(model, queries, neighbours, farthest, seed):
         if time.monotonic() > deadline:
+            counts.ended_early = True
             break
         try:
             neighbour = _numbers(neighbour_of(model, records))
@@ -189,18 +200,15 @@ def edited_datasets(
     rng = np.random.default_rng(seed)
     problem = model.problem
     records = problem.dataset.train
-    kinds = kinds_of(problem.settings.relation.name)
-    replaces = EditKind.REPLACED in kinds
     for turn in range(count):
         k = 1 + turn % farthest
         query = queries[int(rng.integers(len(queries)))]
-        removes = replaces or EditKind.COMES not in kinds or turn % 2 == 0
-        adds = replaces or not removes
+        kind = _edit_of_turn(problem.settings.relation.name, turn)
         edited = records
-        if removes:
+        if kind is not EditKind.COMES:
             removed = units_by_influence(model, query)[:k]
             edited = without(records, np.isin(records.units, removed))
-        if adds:
+        if kind is not EditKind.LEAVES:
             added = attack_records(
                 features=np.repeat(query[None], k, axis=0),
                 labels=np.full(k, tried_label(problem.dataset.target, turn // 2)),
@@ -209,6 +217,24 @@ def edited_datasets(
             )
             edited = with_added(edited, added)
         yield k, edited
+
+
+def _edit_of_turn(relation: str, turn: int) -> EditKind:
+    """Return whether units are removed, added or replaced in a turn, as a relation allows.
+
+    Units are replaced if the relation allows it. Otherwise they are removed in even turns, and
+    added in odd ones if the relation allows that.
+
+    Args:
+        relation: the name of the run's relation.
+        turn: counts the datasets, from 0.
+    """
+    kinds = kinds_of(relation)
+    if EditKind.REPLACED in kinds:
+        return EditKind.REPLACED
+    if EditKind.COMES in kinds and turn % 2 == 1:
+        return EditKind.COMES
+    return EditKind.LEAVES
 
 
 def _numbers(model: Model) -> NumberVotes:

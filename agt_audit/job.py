@@ -11,7 +11,7 @@ import pandas as pd
 from agt.mechanisms.mechanism_config import MechanismConfig
 from agt.release import ReleaseTerms
 from agt.settings import TotalConfig, validate
-from agt_audit.kind_settings import AuditSettings, mechanism_missing
+from agt_audit.kind_settings import AuditSettings
 from agt_cli.report.console import Console
 from agt_cli.report.findings import VERSION, Audit, Finding
 from agt_cli.report.finished import Run
@@ -49,10 +49,8 @@ class AuditInputs:
         """Return the settings of the mechanism that is audited, with its budget.
 
         Raises:
-            ConfigError: no mechanism is given, it has no budget, or a setting of it is wrong.
+            ConfigError: it has no budget, or a setting of it is wrong.
         """
-        if self.config.get("mechanism") is None:
-            raise mechanism_missing(AuditSettings.example)
         return MechanismConfig.from_settings(
             self.config["mechanism"], validate(TotalConfig, self.config.get("total"), "total")
         )
@@ -152,9 +150,13 @@ class AuditKind(AuditSettings):
             given: the settings that all kinds share.
 
         Raises:
-            ConfigError: a setting is missing or wrong; the error names the key.
+            ConfigError: a setting is missing or wrong, or this kind cannot attack the mechanism.
+                The error names the key.
         """
         self.check_settings(given.config, None if given.run is None else Run.at(given.run))
+        if given.config.get("mechanism") is not None:
+            # also a mechanism of the user's own, whose code is imported here
+            self.check_kind_of_mechanism(given.mechanism().kind)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Carry out the audit and return its results.

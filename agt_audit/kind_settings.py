@@ -116,7 +116,7 @@ class AuditSettings:
         """
         node = config.get("mechanism")
         if node is None:
-            raise mechanism_missing(self.example)
+            raise ConfigError(f"mechanism: name the mechanism to audit, for example {self.example}")
         kind = own_settings(node)
         if kind is not None:
             self.check_kind_of_mechanism(kind)
@@ -128,15 +128,6 @@ class AuditSettings:
         Args:
             kind: the class of the mechanism, or of its settings.
         """
-
-
-def mechanism_missing(example: str) -> ConfigError:
-    """Return the error about an audit for which no mechanism is given.
-
-    Args:
-        example: settings to type.
-    """
-    return ConfigError(f"mechanism: name the mechanism to audit, for example {example}")
 
 
 def is_trained_with_noise(run: Run) -> bool:

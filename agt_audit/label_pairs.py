@@ -31,7 +31,7 @@ from agt.mechanisms.guarantees import GaussianDP
 from agt.mechanisms.mechanism import Mechanism
 from agt.numeric import UP, Randomness, printed_decimal
 from agt_audit.claims import Claimed
-from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.findings import Finding
 
 Probabilities = tuple[Fraction, Fraction]
@@ -176,14 +176,15 @@ def audit_pair(
     )
     draw_first = partial(_draw_labels, mechanism, pair.first, farthest, plan.source)
     draw_second = partial(_draw_labels, mechanism, pair.second, farthest, plan.source)
-    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), NO_DATA_USED, plan)
+    subject = labels_subject(mechanism)
+    claim = claim_to_test(subject, mechanism.guarantee, str(pair), NO_DATA_USED, plan)
     drawn = judge_by_draws((draw_first, draw_second), claim, plan, "labels")
     return PairFindings(table, drawn)
 
 
 def audit_synthetic_pairs(
     mechanism: Mechanism, values: Sequence[int], plan: TrialPlan
-) -> MechanismAttack:
+) -> tuple[Finding, ...]:
     """Audit a mechanism without a run, at all inputs that neighbouring datasets can have.
 
     The exact loss is computed for every pair. Labels are drawn from one or two pairs only: the
@@ -196,23 +197,23 @@ def audit_synthetic_pairs(
             which labels are drawn.
 
     Returns:
-        The findings: of the largest exact loss, and of the draws. And the loss of every pair.
+        The finding of the largest exact loss, and then those of the draws.
     """
-    losses = [(pair, exact_loss(mechanism, pair)) for pair in neighbouring_pairs(mechanism, values)]
-    pairs = [pair for pair, _ in losses]
-    worst_pair, worst_loss = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
+    pairs = list(neighbouring_pairs(mechanism, values))
+    losses = [exact_loss(mechanism, pair) for pair in pairs]
+    worst = max(range(len(pairs)), key=lambda index: losses[index].rank)
     table = table_finding(
         mechanism,
-        worst_loss,
-        f"probabilities from the mechanism's own table were compared for all {len(losses)} pairs "
-        f"of neighbouring inputs. The worst pair is {worst_pair}",
+        losses[worst],
+        f"probabilities from the mechanism's own table were compared for all {len(pairs)} pairs "
+        f"of neighbouring inputs. The worst pair is {pairs[worst]}",
     )
     differing = next(pair for pair in pairs if pair.first.label != pair.second.label)
     best = max(pairs, key=lambda pair: expected_bound(mechanism, pair, plan))
     drawn_pairs = (differing,) if best == differing else (differing, best)
     shared = plan.shared_among(len(drawn_pairs))
     drawn = [audit_pair(mechanism, pair, shared, values[-1]).drawn for pair in drawn_pairs]
-    return MechanismAttack((table, *drawn), losses)
+    return (table, *drawn)
 
 
 def table_finding(mechanism: Mechanism, exact: Exact, attack: str) -> Finding:
@@ -223,17 +224,16 @@ def table_finding(mechanism: Mechanism, exact: Exact, attack: str) -> Finding:
         exact: the loss of the pair that is reported.
         attack: what was compared, in words.
     """
-    subject = f"{subject_of(mechanism)}: its table"
+    subject = f"{labels_subject(mechanism)}: its table"
     return exact.finding(subject, mechanism.guarantee, attack, NO_DATA_USED)
 
 
-def subject_of(mechanism: Mechanism) -> str:
-    """Return the name of a mechanism with its budget and number of classes, for findings."""
-    budget = ", ".join(
-        f"{name}={value:g}" for name, value in mechanism.guarantee.parameters.items()
-    )
-    classes = f", {mechanism.classes} classes" if mechanism.classes > 2 else ""
-    return f"{mechanism.name} with {budget}{classes}"
+def labels_subject(mechanism: Mechanism) -> str:
+    """Return the name of a mechanism with its budget, and more than two classes, for findings."""
+    subject = subject_of(mechanism.name, mechanism.guarantee)
+    if mechanism.classes == 2:
+        return subject
+    return f"{subject}, {mechanism.classes} classes"
 
 
 def expected_bound(mechanism: Mechanism, pair: NeighbourPair, plan: TrialPlan) -> float:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.mechanisms.mechanism import Mechanism
@@ -23,11 +22,10 @@ from agt_audit.job import Audited, AuditInputs, AuditKind
 from agt_audit.kind_settings import MechanismAuditSettings
 from agt_audit.label_pairs import PairFindings, audit_synthetic_pairs
 from agt_audit.numbers import audit_synthetic_sums
-from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.console import Console
+from agt_cli.report.findings import Finding
 from agt_cli.report.record import RunRecord
-
-MAX_PAIRS_SHOWN = 1000
 
 
 @schema
@@ -50,19 +48,14 @@ class MechanismAudit(MechanismAuditSettings, AuditKind):
                 setting is wrong or has no effect; the error names the key.
         """
         super().check(given)
-        self.check_kind_of_mechanism(type(_audited_mechanism(given)))
+        _audited_mechanism(given)  # called because it raises if the mechanism cannot be made
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
-        """Attack the mechanism on synthetic inputs; its table ``pairs`` has the exact losses."""
+        """Attack the mechanism on synthetic inputs."""
         mechanism = _audited_mechanism(given)
         attack = next(ATTACKS[base] for base in type(mechanism).__mro__ if base in ATTACKS)
-        attacked = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
-        rows = [
-            {"pair": str(pair), "loss": loss.rank, "exceeds": loss.exceeds}
-            for pair, loss in attacked.losses[:MAX_PAIRS_SHOWN]
-        ]
-        tables = {"pairs": pd.DataFrame(rows)}
-        return Audited(mechanism.name, None, attacked.findings, tables=tables)
+        findings = attack(mechanism, self, TrialPlan(self.trials, given.confidence))
+        return Audited(mechanism.name, None, findings)
 
 
 def _audited_mechanism(given: AuditInputs) -> AnyMechanism:
@@ -99,7 +92,7 @@ def audit_quantile(
 
     first, second = quantiles
     difference = abs(first - second)
-    subject = f"certified_quantile with eps={mechanism.eps:g}"
+    subject = subject_of(mechanism.name, guarantee)
     datasets_note = (
         "no data were used: the audit made up two inputs whose certified quantiles (of the "
         f"queries' stable distances) differ by {difference}"
@@ -120,7 +113,9 @@ def audit_quantile(
     return PairFindings(law, judge_by_draws(draws, claim, plan, "released numbers"))
 
 
-def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan) -> MechanismAttack:
+def _attack_labels(
+    mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan
+) -> tuple[Finding, ...]:
     """Attack a mechanism that releases classes, on all inputs that neighbours can have."""
     values: Sequence[int] = range(audit.farthest + 1)
     if audit.values is not None:
@@ -130,22 +125,21 @@ def _attack_labels(mechanism: Mechanism, audit: MechanismAudit, plan: TrialPlan)
 
 def _attack_quantile(
     mechanism: CertifiedQuantile, audit: MechanismAudit, plan: TrialPlan
-) -> MechanismAttack:
+) -> tuple[Finding, ...]:
     """Attack two quantiles that differ by 1, the most that neighbouring datasets allow."""
     middle = audit.farthest // 2
     farthest = max(audit.farthest, 1)
-    findings = audit_quantile(mechanism, (middle, middle + 1), farthest, plan)
-    return MechanismAttack(findings, losses=())
+    return audit_quantile(mechanism, (middle, middle + 1), farthest, plan)
 
 
 def _attack_numbers(
     mechanism: LaplaceMean, audit: MechanismAudit, plan: TrialPlan
-) -> MechanismAttack:
+) -> tuple[Finding, ...]:
     """Attack synthetic sums of members' answers that differ as much as one edit allows."""
     return audit_synthetic_sums(mechanism, audit.farthest, plan)
 
 
-ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], MechanismAttack]] = {
+ATTACKS: Mapping[type, Callable[[Any, MechanismAudit, TrialPlan], tuple[Finding, ...]]] = {
     Mechanism: _attack_labels,
     CertifiedQuantile: _attack_quantile,
     LaplaceMean: _attack_numbers,

@@ -2,9 +2,9 @@
 whether a record was in its training data.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ SHORT_NAMES = {
 }
 CURVE_POINTS = 300
 MIN_RATE = 1e-4  # the smallest rate of false alarms in a figure
+FIGURE_CONFIDENCE = 0.95  # of limits of rates, which the figure does not show
 MAX_START = 0.5  # the largest value at which an axis of a figure begins
 FEWEST_FALSE_ALARMS = 0.001
 FEW_FALSE_ALARMS = 0.01
@@ -73,13 +74,16 @@ NO_NON_MEMBERS = (
     "the attack was not tested, because the run has no test records that it was not trained on "
     "(non-members)"
 )
+NO_SHADOWS = (
+    "the attack was not made, because it needs shadow models (audit.shadows=0): set "
+    "audit.shadows=64, for example"
+)
 UPSIDE_DOWN = (
     "the scores of this attack are UPSIDE DOWN: non-members score higher than members (the AUC "
     "is {shown}), so the attack shows nothing. Look for a wrong sign, for members and "
     "non-members being swapped, or for test records that are easier than training records"
 )
 EXPOSED = "exposed_NOT_FOR_PUBLICATION"
-DISTANCE_BINS = (0, 1, 10, 50)  # the smallest stable distance of each bin
 EXPOSED_COLUMN_NOTE = (
     f"in tables/{EXPOSED}.csv, 'score_lira' is the logarithm of LiRA's likelihood ratio for the "
     "run's own model, which was trained on more records than the shadow models were. By how much "
@@ -111,8 +115,7 @@ class Membership(MembershipSettings, AuditKind):
             console: the console, which shows progress.
 
         Returns:
-            A finding for each attack; the tables of attacks, of bins of stable distances, of
-            classes, and of the most exposed records.
+            A finding for each attack; the tables of attacks and of the most exposed records.
 
         Raises:
             ConfigError: the run's data is missing or was changed.
@@ -124,13 +127,9 @@ class Membership(MembershipSettings, AuditKind):
         if self.shadows:
             config = ShadowConfig(self.shadows, given.seed, self.workers)
             shadows = trained_shadows(config, given, opened, pool, console)
-        attacked = AttackedModel(given, opened, pool, shadows, console)
+        attacked = AttackedModel.of(given, opened, pool, shadows, console)
         tables = {
             "membership": attacked.attacks_table(),
-            "by_stable_distance": attacked.distances_table(),
-            "by_class": advantages_by_class(
-                attacked.rocs, pool.records.labels, opened.dataset.classes
-            ),
             EXPOSED: attacked.exposed_table().head(self.exposed),
         }
         captions = {}
@@ -149,76 +148,79 @@ class Membership(MembershipSettings, AuditKind):
         )
 
 
+@dataclass(frozen=True)
 class AttackedModel:
     """The run's own model, and the scores of every attack on it.
 
-    Args:
-        given: the settings that all kinds of audit share.
+    Attributes:
         opened: the run.
         pool: the n attacked records, members and non-members.
         shadows: shadow models; None: none, and attacks that need them are left out.
-        console: the console, which shows progress.
-
-    Attributes:
         confidence: with which limits of findings hold.
-        evaluation: attacks on each shadow model; None: there are none, or too few.
-        reason: why attacks that need shadow models were not made, if ``evaluation`` is None.
         distance: [n] stable distances of the records.
         scores: name of an attack -> [n] scores, higher for members.
-        two_sided: there are both members and non-members.
-        rocs: name of an attack -> its curve; empty unless ``two_sided``.
+        evaluation: attacks on each shadow model; None: there are none, or too few.
+        reason: why attacks that need shadow models were not made, if ``evaluation`` is None.
     """
 
-    def __init__(
-        self,
+    opened: OpenedRun
+    pool: Pool
+    shadows: Shadows | None
+    confidence: float
+    distance: np.ndarray
+    scores: Mapping[str, np.ndarray]
+    evaluation: ShadowEvaluation | None = None
+    reason: str = NO_SHADOWS
+
+    @classmethod
+    def of(
+        cls,
         given: AuditInputs,
         opened: OpenedRun,
         pool: Pool,
         shadows: Shadows | None,
         console: Console,
-    ) -> None:
-        model = opened.model
-        records = pool.records
-        self.opened = opened
-        self.pool = pool
-        self.shadows = shadows
-        self.confidence = given.confidence
-        self.evaluation: ShadowEvaluation | None = None
-        self.reason = (
-            "the attack was not made, because it needs shadow models (audit.shadows=0): set "
-            "audit.shadows=64, for example"
-        )
-        phi = confidences(class_logits(model, records.features), records.labels)
-        self.scores = {"loss": loss_scores(phi)}
-        if shadows is not None:
-            reference = Reference.of(shadows, records.labels)
-            try:
-                self.evaluation = ShadowEvaluation.of(reference)
-            except ConfigError as error:  # there are too few
-                self.reason = str(error)
-            else:
-                self.scores |= {name: attack(phi, reference) for name, attack in ATTACKS.items()}
-        self.scores[LABELS] = label_scores(
-            model.predict, records.features, records.labels, given.seed
-        )
-        with certification_progress(model, console) as report:
-            self.distance = model.certify(records.features, on_progress=report).stable_distance
-        self.two_sided = bool(pool.member.any() and not pool.member.all())
-        self.rocs: dict[str, Roc] = {}
-        if self.two_sided:
-            self.rocs = {name: self.roc(name) for name in self.scores}
-
-    def roc(self, name: str, rows: np.ndarray | slice = slice(None)) -> Roc:
-        """Return an attack's ROC curve on some of the records.
+    ) -> "AttackedModel":
+        """Attack the run's model, and each shadow model, with every attack.
 
         Args:
-            name: the attack, a key of ``scores``.
-            rows: a mask [n] or a slice of the records; the default is all of them.
-
-        Raises:
-            ConfigError: these records are all members, or all non-members.
+            given: the settings that all kinds of audit share.
+            opened: the run.
+            pool: the records to attack.
+            shadows: shadow models; None: none, and attacks that need them are left out.
+            console: the console, which shows progress.
         """
-        return Roc(self.scores[name][rows], self.pool.member[rows])
+        model = opened.model
+        features = pool.records.features
+        labels = pool.records.labels
+        phi = confidences(class_logits(model, features), labels)
+        scores = {"loss": loss_scores(phi)}
+        evaluation = None
+        reason = NO_SHADOWS
+        if shadows is not None:
+            reference = Reference.of(shadows, labels)
+            try:
+                evaluation = ShadowEvaluation.of(reference)
+            except ConfigError as error:  # there are too few
+                reason = str(error)
+            else:
+                scores |= {name: attack(phi, reference) for name, attack in ATTACKS.items()}
+        scores[LABELS] = label_scores(model.predict, features, labels, given.seed)
+        with certification_progress(model, console) as report:
+            distance = model.certify(features, on_progress=report).stable_distance
+        return cls(opened, pool, shadows, given.confidence, distance, scores, evaluation, reason)
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether there are both members and non-members."""
+        return bool(self.pool.member.any() and not self.pool.member.all())
+
+    @cached_property
+    def rocs(self) -> dict[str, Roc]:
+        """Name of an attack -> its ROC curve on all records; empty unless ``two_sided``."""
+        if not self.two_sided:
+            return {}
+        return {name: Roc(scores, self.pool.member) for name, scores in self.scores.items()}
 
     # -- findings
     # ----------------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class AttackedModel:
                 reason_untested = NO_NON_MEMBERS
             elif name not in self.scores:
                 reason_untested = self.reason
-            untested = Finding(
+            finding = Finding(
                 subject=f"membership by {name}",
                 claim=UNCLAIMED,
                 attack=description,
@@ -254,10 +256,9 @@ class AttackedModel:
                 measure="AUC",
                 strength=Strength.ASYMPTOTIC,
             )
-            if reason_untested:
-                yield untested
-            else:
-                yield area_finding(untested, name, self.roc(name), self.confidence)
+            if not reason_untested:
+                finding = area_finding(finding, name, self.rocs[name], self.confidence)
+            yield finding
 
     # -- tables and notes
     # ----------------------------------------------------------------------------------------------
@@ -266,8 +267,8 @@ class AttackedModel:
         """Return a table with a row for each attack on the run's own model.
 
         Columns are the AUC and detection rates with their limits. Attacks that were also made on
-        shadow models have the advantage at a threshold that was fixed on these, and the mean AUC
-        over them (``AUC_on_halves``). The table is empty unless ``two_sided``.
+        shadow models have the advantage at a threshold that was fixed on these. The table is empty
+        unless ``two_sided``.
         """
         rows = []
         for name, roc in self.rocs.items():
@@ -282,40 +283,7 @@ class AttackedModel:
                 low, high = fixed.advantage_limits
                 advantage = fixed.tpr - fixed.fpr
                 row |= {"advantage": advantage, "advantage_low": low, "advantage_high": high}
-                mean_area, _ = spread_of(target.area for target in self.evaluation.rocs(name))
-                row["AUC_on_halves"] = mean_area
             rows.append(row)
-        return pd.DataFrame(rows).round(5)
-
-    def distances_table(self) -> pd.DataFrame:
-        """Return a table with a row for each bin of stable distances and each attack.
-
-        The last bin holds all certified records (distance 1 or more). Columns of a bin without
-        members or without non-members are empty.
-        """
-        bins: list[tuple[float, float]] = [
-            (low, high - 1) for low, high in pairwise([*DISTANCE_BINS, np.inf])
-        ]
-        bins.append((1, np.inf))
-        rows = []
-        for low, high in bins:
-            in_bin = (self.distance >= low) & (self.distance <= high)
-            members = int(self.pool.member[in_bin].sum())
-            others = int((~self.pool.member[in_bin]).sum())
-            for name in self.scores:
-                row: dict[str, Any] = {
-                    "stable_distance": _bin_text(low, high),
-                    "attack": name,
-                    "members": members,
-                    "others": others,
-                }
-                if members and others:
-                    roc = self.roc(name, in_bin)
-                    row |= _area(roc, self.confidence)
-                    row["TPR_at_1%_FPR"] = roc.at_false_alarm_rate(
-                        FEW_FALSE_ALARMS, self.confidence
-                    ).tpr
-                rows.append(row)
         return pd.DataFrame(rows).round(5)
 
     def exposed_table(self) -> pd.DataFrame:
@@ -371,48 +339,6 @@ class AttackedModel:
             yield EXPOSED_COLUMN_NOTE
 
 
-def advantages_by_class(
-    rocs: Mapping[str, Roc], labels: np.ndarray, classes: Sequence[str]
-) -> pd.DataFrame:
-    """Return a table of each attack's advantage, TPR - FPR, on the records of each class.
-
-    An attack uses one threshold for all classes: that with the largest advantage on all records.
-
-    Args:
-        rocs: name of an attack -> its scores of the same n records.
-        labels: [n] indices of classes.
-        classes: the names of the classes.
-
-    Returns:
-        A table with the columns class, attack, members, others and advantage. It has no row for
-        a class without members or without non-members.
-    """
-    rows = []
-    for attack, roc in rocs.items():
-        is_called_member = roc.scores >= roc.best
-        for label, name in enumerate(classes):
-            members = (labels == label) & roc.member
-            others = (labels == label) & ~roc.member
-            if not members.any() or not others.any():
-                continue
-            advantage = is_called_member[members].mean() - is_called_member[others].mean()
-            counts = {"members": int(members.sum()), "others": int(others.sum())}
-            rows.append({"class": name, "attack": attack, **counts, "advantage": float(advantage)})
-    return pd.DataFrame(rows)
-
-
-def _bin_text(low: float, high: float) -> str:
-    """Return the label of a bin of stable distances from ``low`` to ``high``, both included.
-
-    An infinite ``high`` is a bin without an end.
-    """
-    if low == high:
-        return f"{low}"
-    if high == np.inf:
-        return f"{low} or more"
-    return f"{low} to {high}"
-
-
 def _area(roc: Roc, confidence: float) -> dict[str, float]:
     """Return the columns AUC, AUC_low and AUC_high of a curve.
 
@@ -438,32 +364,17 @@ def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> F
     """
     low, high = roc.area_limits(confidence)
     percentage = 100 * confidence
-    rate = 100 * FEW_FALSE_ALARMS
     shown = f"{roc.area:.3f} ({low:.3f} to {high:.3f} with {percentage:.12g} % confidence)"
     if roc.area < 0.45 and high < 0.5:  # non-members score higher, and not by chance
         return replace(untested, meaning=f"{name}: {UPSIDE_DOWN.format(shown=shown)}")
-    point = roc.at_false_alarm_rate(FEW_FALSE_ALARMS, confidence)
-    others = point.mistakes.trials_without
-    caveat = too_few_non_members(FEW_FALSE_ALARMS, others)
-    if point.mistakes.alarms < FEW_FALSE_ALARMS * others / 2 and not caveat:
-        caveat = (
-            f"no threshold gives about {rate:g} % false alarms, because the scores have only few "
-            "different values: the threshold that was used gives fewer"
-        )
-    detected = 100 * point.tpr
-    limits = " to ".join(f"{100 * limit:.2f}" for limit in point.tpr_limits)
-    meaning = (
-        f"{name}: a training record scores higher than a test record with probability {shown}. "
-        f"At {rate:g} % false alarms, {detected:.2f} % of training records are detected (with "
-        f"{percentage:.12g} % confidence, {limits} %)"
-    )
-    if caveat:
-        meaning += f"; {caveat}"
     smallest_auc = min(1.0, 0.5 + high - roc.area)
     return replace(
         untested,
         outcome=Outcome.REPORTED,
-        meaning=meaning,
+        meaning=(
+            f"{name}: a training record scores higher than a test record with probability {shown}. "
+            f"{_detection_sentence(roc, confidence)}"
+        ),
         found=roc.area,
         confidence=confidence,
         noticeable=(
@@ -471,6 +382,36 @@ def area_finding(untested: Finding, name: str, roc: Roc, confidence: float) -> F
         ),
         estimator="DeLong",
     )
+
+
+def _detection_sentence(roc: Roc, confidence: float) -> str:
+    """Return which share of training records is detected at few false alarms, with its limits.
+
+    If the records or their scores do not allow such a rate of false alarms, the sentence says so.
+
+    Args:
+        roc: the attack's curve on the run's own model.
+        confidence: the confidence level of the limits.
+    """
+    point = roc.at_false_alarm_rate(FEW_FALSE_ALARMS, confidence)
+    non_members = point.mistakes.trials_without
+    rate = 100 * FEW_FALSE_ALARMS
+    percentage = 100 * confidence
+    detected = 100 * point.tpr
+    limits = " to ".join(f"{100 * limit:.2f}" for limit in point.tpr_limits)
+    sentence = (
+        f"At {rate:g} % false alarms, {detected:.2f} % of training records are detected (with "
+        f"{percentage:.12g} % confidence, {limits} %)"
+    )
+    too_few = too_few_non_members(FEW_FALSE_ALARMS, non_members)
+    if too_few:
+        return f"{sentence}; {too_few}"
+    if point.mistakes.alarms < FEW_FALSE_ALARMS * non_members / 2:
+        return (
+            f"{sentence}; no threshold gives about {rate:g} % false alarms, because the scores "
+            "have only few different values: the threshold that was used gives fewer"
+        )
+    return sentence
 
 
 def _shadow_targets_finding(name: str, evaluation: ShadowEvaluation, confidence: float) -> Finding:
@@ -529,33 +470,24 @@ def draw_curves(record: RunRecord, dataset: str, rocs: Mapping[str, Roc]) -> str
     Returns:
         The figure's caption.
     """
-    any_roc = next(iter(rocs.values()))
-    others = int((~any_roc.member).sum())
-    # one false alarm is the smallest rate that can be measured
-    smallest_rate = min(max(1 / others, MIN_RATE), MAX_START)
-    rates = np.geomspace(smallest_rate, 1, CURVE_POINTS)
-    shares = {}
-    for attack, roc in rocs.items():
-        shares[attack] = [roc.at_false_alarm_rate(rate, 0.95).tpr for rate in rates]
-    data = pd.DataFrame({"FPR": rates, **shares})
+    data = _curves_data(rocs)
+    rates = data["FPR"].to_numpy()
     values = data.to_numpy()
-    floor = min(float(values[values > 0].min()), MAX_START)
-    points = {attack: roc.at_false_alarm_rate(0.01, 0.95) for attack, roc in rocs.items()}
-    best = max(points, key=lambda attack: points[attack].tpr)
+    lowest_share = min(float(values[values > 0].min()), MAX_START)
     with saved_figure(record, "roc", data, (WIDTH, 4.6)) as figure:
         axes = figure.subplots()
         axes.plot(rates, rates, color="0.8", linewidth=1, label="guessing")
-        for attack in rocs:
+        for attack, roc in rocs.items():
             is_positive = data[attack] > 0  # 0 has no place on a log scale
             axes.step(
                 rates[is_positive],
                 data[attack][is_positive],
                 where="post",
                 linewidth=1.2,
-                label=f"{SHORT_NAMES[attack]}: accuracy {rocs[attack].best_accuracy:.2f}",
+                label=f"{SHORT_NAMES[attack]}: accuracy {roc.best_accuracy:.2f}",
                 **LINE_STYLES[attack],
             )
-        axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(floor, 1))
+        axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(lowest_share, 1))
         axes.set(
             xlabel="false alarms (share of non-members taken for members)",
             ylabel="share of members that are detected",
@@ -563,15 +495,43 @@ def draw_curves(record: RunRecord, dataset: str, rocs: Mapping[str, Roc]) -> str
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda share, place: f"{100 * share:g} %"))
         draw_legend(figure, [axes])
-        false_alarms = 100 * points[best].fpr
-        detected = 100 * points[best].tpr
-        draw_headline(
-            figure,
-            f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the training records are "
-            f"detected (by {SHORT_NAMES[best]})",
-            "",
-        )
+        draw_headline(figure, _curves_headline(rocs), "")
     return (
         f"{dataset}: attacks on the run's own model, comparing training records with test "
         "records. Accuracy: mean over both sides, at the threshold that is best for these records."
+    )
+
+
+def _curves_data(rocs: Mapping[str, Roc]) -> pd.DataFrame:
+    """Return a table of rates of false alarms ("FPR"), and of the share that each attack detects.
+
+    The rates are evenly spaced on a log scale, from that of one false alarm among the non-members
+    (at least ``MIN_RATE``) to 1.
+
+    Args:
+        rocs: name of an attack -> its curve, at least one; all on the same records.
+    """
+    any_roc = next(iter(rocs.values()))
+    non_members = int((~any_roc.member).sum())
+    smallest_rate = min(max(1 / non_members, MIN_RATE), MAX_START)
+    rates = np.geomspace(smallest_rate, 1, CURVE_POINTS)
+    shares = {}
+    for attack, roc in rocs.items():
+        points = [roc.at_false_alarm_rate(rate, FIGURE_CONFIDENCE) for rate in rates]
+        shares[attack] = [point.tpr for point in points]
+    return pd.DataFrame({"FPR": rates, **shares})
+
+
+def _curves_headline(rocs: Mapping[str, Roc]) -> str:
+    """Return a sentence about the attack that detects most members at few false alarms."""
+    points = {
+        attack: roc.at_false_alarm_rate(FEW_FALSE_ALARMS, FIGURE_CONFIDENCE)
+        for attack, roc in rocs.items()
+    }
+    best = max(points, key=lambda attack: points[attack].tpr)
+    false_alarms = 100 * points[best].fpr
+    detected = 100 * points[best].tpr
+    return (
+        f"At {false_alarms:.2g} % false alarms, {detected:.2g} % of the training records are "
+        f"detected (by {SHORT_NAMES[best]})"
     )

@@ -16,8 +16,6 @@ Formal guarantees
       limits, apart from the error probability given to them. ``bounds`` shares the error among both
       ends of both shares and among all pairs that are looked at, by the union bound, whether or not
       the two counts depend on each other.
-    * ``error``, a standard error, takes the counts for independent, which within pairs they need
-      not be.
     * A record's influence on its own answer is undefined, as no model without t has t, and never
       among ``strongest``.
 """
@@ -67,17 +65,6 @@ class InOutCounts(NamedTuple):
         """The difference of the two shares of right models; NaN if all models are on one side."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.right_with / self.models_with - self.right_without / self.models_without
-
-    @property
-    def error(self) -> np.ndarray:
-        """Standard errors of the values; infinite for a share of fewer than two models."""
-
-        def variance(right: np.ndarray, count: np.ndarray) -> np.ndarray:
-            share = right / np.maximum(count, 1)
-            return np.where(count > 1, share * (1 - share) / np.maximum(count - 1, 1), np.inf)
-
-        variance_with = variance(self.right_with, self.models_with)
-        return np.sqrt(variance_with + variance(self.right_without, self.models_without))
 
     def bounds(self, confidence: float, comparisons: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper bounds on the true differences, each in the arrays' shape.
@@ -211,8 +198,9 @@ NOTES = (
     "of training",
     "most numbers of the tables are rough estimates from few models. The largest "
     "ones were picked from many, so some are large by chance",
-    "only the column 'at_least' of tables/memorised.csv is certain: its numbers are rigorous "
-    "lower bounds that hold for all records together. A value above 0 shows memorisation",
+    "only the columns 'at_least' of the two tables are certain: their numbers are rigorous "
+    "lower bounds that hold for all records, or all pairs of records, together. A value above 0 "
+    "shows memorisation, or influence",
     SIZES,
     "a certified record must get the same label if only its person is left out of training: "
     "`agt audit certificate` tests this claim, which this audit does not",
@@ -259,63 +247,116 @@ class Memorisation(MemorisationSettings, AuditKind):
         is_right = shadows.logits.argmax(axis=2) == pool.records.labels
         with certification_progress(opened.model, console) as report:
             certificates = opened.model.certify(pool.records.features, on_progress=report)
+
         members = np.flatnonzero(pool.member)
         memorised = memorisation(shadows.included, is_right)
-        of_members = memorised.take(members)
+        memorised_table = _memorised_table(
+            pool,
+            opened.dataset.classes,
+            certificates.stable_distance,
+            memorised,
+            given.confidence,
+        )
         test_rows = np.random.default_rng(given.seed).permutation(np.flatnonzero(~pool.member))
         targets = test_rows[: self.targets]
         pairs = strongest(shadows.included, is_right, members, targets, count=self.shown)
-        models = len(shadows)
-        large_estimates = int((of_members.value >= QUARTER).sum())
-        memorisation_finding = difference_finding(
-            MEMORISATION,
-            of_members,
-            len(members),
-            given.confidence,
-            effort=f"{models} models, {len(members):,} records",
-            estimates=(
-                f"For {large_estimates:,} records, models trained on random halves of the data "
-                "give an estimated probability of a correct label that is at least 0.25 higher if "
-                "the record was trained on. Some of these differences are due to chance"
-            ),
-        )
         pair_count = len(members) * len(targets)
-        largest = max(pairs.counts.value, default=0.0)
-        influence_finding = difference_finding(
-            INFLUENCE,
-            pairs.counts,
-            pair_count,
-            given.confidence,
-            effort=(
-                f"{models} models; {pair_count:,} pairs, each of a training record and one of "
-                f"{len(targets):,} test records (seed=... chose these test records)"
-            ),
-            estimates=(
-                "Only pairs with the largest estimates were examined. The strongest influence is "
-                f"estimated at {largest:.3g} (a difference between probabilities)"
-            ),
+        influence_table = _influence_table(pool, pairs, max(pair_count, 1), given.confidence)
+
+        models = len(shadows)
+        of_members = memorised.take(members)
+        findings = (
+            _memorisation_finding(of_members, models, given.confidence),
+            _influence_finding(pairs.counts, models, len(members), len(targets), given.confidence),
         )
-        distance = certificates.stable_distance
-        classes = opened.dataset.classes
-        memorised_table = _memorised_table(pool, classes, distance, memorised, given.confidence)
         tables = {
             "memorised": memorised_table.head(self.shown).map(rounded_cell),
-            "influence": pd.DataFrame(
-                {
-                    "training_record": pool.records.ids[pairs.sources],
-                    "test_record": pool.records.ids[pairs.targets],
-                    "influence": pairs.counts.value,
-                    "standard_error": pairs.counts.error,
-                }
-            ).map(rounded_cell),
+            "influence": influence_table.map(rounded_cell),
         }
         return Audited.of(
             opened.trained.finished,
-            (memorisation_finding, influence_finding),
+            findings,
             (*NOTES, *shadows.failure_notes),
             tables=tables,
             metrics={"shadows": models, "shadows_reused": shadows.reused},
         )
+
+
+def _memorisation_finding(counts: InOutCounts, models: int, confidence: float) -> Finding:
+    """Return the finding about how many training records are memorised.
+
+    Args:
+        counts: for each training record, how many models label it rightly, with and without it.
+        models: how many models were trained.
+        confidence: the probability with which all lower bounds hold together.
+    """
+    records = len(counts.value)
+    large_estimates = int((counts.value >= QUARTER).sum())
+    return difference_finding(
+        MEMORISATION,
+        counts,
+        records,
+        confidence,
+        effort=f"{models} models, {records:,} records",
+        estimates=(
+            f"For {large_estimates:,} records, models trained on random halves of the data "
+            "give an estimated probability of a correct label that is at least 0.25 higher if "
+            "the record was trained on. Some of these differences are due to chance"
+        ),
+    )
+
+
+def _influence_finding(
+    counts: InOutCounts, models: int, members: int, targets: int, confidence: float
+) -> Finding:
+    """Return the finding about how many training records influence the answer to a test record.
+
+    Args:
+        counts: how many models label a test record rightly, with and without a training record,
+            of the pairs with the largest estimates.
+        models: how many models were trained.
+        members: how many training records there are.
+        targets: how many test records were used.
+        confidence: the probability with which the lower bounds of all pairs hold together.
+    """
+    pairs = members * targets
+    largest = max(counts.value, default=0.0)
+    return difference_finding(
+        INFLUENCE,
+        counts,
+        pairs,
+        confidence,
+        effort=(
+            f"{models} models; {pairs:,} pairs, each of a training record and one of "
+            f"{targets:,} test records (seed=... chose these test records)"
+        ),
+        estimates=(
+            "Only pairs with the largest estimates were examined. The strongest influence is "
+            f"estimated at {largest:.3g} (a difference between probabilities)"
+        ),
+    )
+
+
+def _influence_table(
+    pool: Pool, pairs: InfluentialPairs, comparisons: int, confidence: float
+) -> pd.DataFrame:
+    """Return a table with a row for each pair, which names its two records.
+
+    Args:
+        pool: the records.
+        pairs: the pairs with the largest estimates.
+        comparisons: among how many pairs they were found, which share the error probability.
+        confidence: the probability with which all lower bounds (``at_least``) hold together.
+    """
+    lower, _ = pairs.counts.bounds(confidence, comparisons)
+    return pd.DataFrame(
+        {
+            "training_record": pool.records.ids[pairs.sources],
+            "test_record": pool.records.ids[pairs.targets],
+            "influence": pairs.counts.value,
+            "at_least": lower,
+        }
+    )
 
 
 def _memorised_table(
@@ -342,7 +383,6 @@ def _memorised_table(
             "label": [classes[label] for label in pool.records.labels],
             "stable_distance": distance,
             "estimate_over_halves": memorised.value,
-            "standard_error": memorised.error,
             "at_least": memorised.bounds(confidence, len(members))[0],
             **memorised._asdict(),
         }

@@ -7,7 +7,8 @@ whether a label changes at parameters that are moved as far as the bound allows.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -383,30 +384,57 @@ class FlipBounds(VotesBounds):
         audit searches for these flips itself, as an oracle for agt/certificates/flips.py, which
         computes their number.
         """
-        classes = model.problem.classes
         scaled_queries = to_integers(model.phi(queries).astype(np.float64))
         changed = np.zeros(len(queries), dtype=bool)
         for row, k in enumerate(ks.tolist()):
             members = [
-                (member.influence @ scaled_queries[row], member.labels) for member in model.members
+                MemberInfluence(member.influence @ scaled_queries[row], member.labels)
+                for member in model.members
             ]
-            answers = np.array(
-                [scores_of(influence, labels, classes).argmax() for influence, labels in members]
-            )
-            winner = np.bincount(answers, minlength=classes).argmax()
-            for rival in range(classes):
-                costs = np.array(
-                    [
-                        flips_to_rival(influence, labels, rival, classes, k)
-                        for influence, labels in members
-                    ]
-                )
-                cheapest_first = np.argsort(costs, kind="stable")
-                is_affordable = costs[cheapest_first].cumsum() <= k
-                edited = answers.copy()
-                edited[cheapest_first[is_affordable]] = rival
-                changed[row] |= np.bincount(edited, minlength=classes).argmax() != winner
+            changed[row] = flips_change_vote(members, model.problem.classes, k)
         return changed
+
+
+@dataclass(frozen=True)
+class MemberInfluence:
+    """What each training record of a member adds to the member's answer to one query.
+
+    Attributes:
+        influence: [n] integers, what each record adds to the score of its class.
+        labels: [n] the records' labels before any flip.
+    """
+
+    influence: np.ndarray
+    labels: np.ndarray
+
+
+def flips_change_vote(members: Sequence[MemberInfluence], classes: int, max_flips: int) -> bool:
+    """Return whether a search finds at most ``max_flips`` flips that give a vote another winner.
+
+    For each rival class, the members that need the fewest flips to answer it are changed, as long
+    as all their flips together are at most ``max_flips``.
+
+    Args:
+        members: the members, which vote on one query.
+        classes: how many classes there are.
+        max_flips: the largest number of training labels that may flip.
+    """
+    answers = np.array(
+        [scores_of(member.influence, member.labels, classes).argmax() for member in members]
+    )
+    winner = np.bincount(answers, minlength=classes).argmax()
+    for rival in range(classes):
+        flips = [
+            flips_to_rival(member.influence, member.labels, rival, classes, max_flips)
+            for member in members
+        ]
+        cheapest_first = np.argsort(flips, kind="stable")
+        is_affordable = np.array(flips)[cheapest_first].cumsum() <= max_flips
+        edited = answers.copy()
+        edited[cheapest_first[is_affordable]] = rival
+        if np.bincount(edited, minlength=classes).argmax() != winner:
+            return True
+    return False
 
 
 def scores_of(influence: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:

@@ -41,7 +41,6 @@ class AdversaryView(NamedTuple):
         reach: [R, T, m] the l2 norm of the canary's clipped gradient, in the same units; at most 1.
         weights: [R, m] the change of the weights, projected on minus the canary's first gradient;
             in the same units.
-        losses: [R, m] the final loss on each canary; 0 for gradient canaries.
         squares: [R] the sum of the squares of all noise, divided by the claimed variance.
         coordinates: [R] how many numbers were squared.
     """
@@ -49,7 +48,6 @@ class AdversaryView(NamedTuple):
     scores: np.ndarray
     reach: np.ndarray
     weights: np.ndarray
-    losses: np.ndarray
     squares: np.ndarray
     coordinates: np.ndarray
 
@@ -177,15 +175,11 @@ class NoisyTraining:
             for rows in run.plan.batches(run.records.units):
                 run.step(rows)
         end = flat(run.point)
-        losses = np.zeros(len(canaries))
-        if canaries.gradients is None:
-            _, losses = self.head.gradients(end, canaries.records.features, canaries.records.labels)
         weights, _ = run.project(self.head.initial - end, run.first_gradients)
         return AdversaryView(
             scores=run.scores,
             reach=run.reach,
             weights=weights,
-            losses=losses,
             squares=np.array(run.squares),
             coordinates=np.array(run.coordinates),
         )
@@ -259,9 +253,7 @@ class _RecordingRun(TrainingRun):
             gradients = self.canaries.gradients[indices] * clip * np.sqrt(theta.size)
             return self.unit_rows * np.clip(gradients, -clip, clip)
         records = self.canaries.records
-        gradients, _ = self.head.gradients(
-            theta, records.features[indices], records.labels[indices]
-        )
+        gradients = self.head.gradients(theta, records.features[indices], records.labels[indices])
         return np.clip(gradients, -clip, clip)
 
     def project(self, excess: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

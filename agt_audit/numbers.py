@@ -4,6 +4,7 @@ The noise that a release states is compared with the distance of the sums, exact
 it does, whatever it states.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +17,7 @@ from agt.mechanisms.laplace_mean import LaplaceMean
 from agt.numeric import Draw, Randomness, SeededRandomness, printed_decimal
 from agt.training.lattice import LATTICE_STEPS
 from agt_audit.recorded_draws import RecordedRandomness
-from agt_audit.trials import Exact, MechanismAttack, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.findings import Finding, Outcome
 
 NO_DATA_USED = (
@@ -109,19 +110,21 @@ def law_finding(mechanism: LaplaceMean, pair: SumPair) -> Finding:
 
     It is untested if the loss cannot be computed.
     """
-    subject = f"{subject_of(mechanism)}: its noise"
+    subject = f"{subject_of(mechanism.name, mechanism.guarantee)}: its noise"
     attack = f"the distributions of the noisy sum on two datasets were compared: {pair}"
     exact = exact_sum_loss(mechanism, pair)
     if exact is None:
         return Finding(
-            subject,
-            str(mechanism.guarantee),
-            attack,
-            NO_DATA_USED,
-            Outcome.UNTESTED,
-            "the release does not state discrete Laplace noise of the same scale on both "
-            "datasets, so its privacy loss cannot be computed",
-            "epsilon",
+            subject=subject,
+            claim=str(mechanism.guarantee),
+            attack=attack,
+            effort=NO_DATA_USED,
+            outcome=Outcome.UNTESTED,
+            meaning=(
+                "the release does not state discrete Laplace noise of the same scale on both "
+                "datasets, so its privacy loss cannot be computed"
+            ),
+            measure="epsilon",
         )
     return exact.finding(subject, mechanism.guarantee, attack, NO_DATA_USED)
 
@@ -130,13 +133,10 @@ def drawn_finding(mechanism: LaplaceMean, pair: SumPair, plan: TrialPlan) -> Fin
     """Return the finding of an attack that counts releases of both sums."""
     draw_first = partial(pair.draw, mechanism, pair.first, plan.source)
     draw_second = partial(pair.draw, mechanism, pair.second, plan.source)
-    claim = claim_to_test(subject_of(mechanism), mechanism.guarantee, str(pair), NO_DATA_USED, plan)
+    guarantee = mechanism.guarantee
+    subject = subject_of(mechanism.name, guarantee)
+    claim = claim_to_test(subject, guarantee, str(pair), NO_DATA_USED, plan)
     return judge_by_draws((draw_first, draw_second), claim, plan, "released numbers")
-
-
-def subject_of(mechanism: LaplaceMean) -> str:
-    """Return the name of a mechanism with its budget, for findings."""
-    return f"{mechanism.name} with eps={mechanism.eps:g}"
 
 
 def synthetic_pairs(members: int) -> Iterator[SumPair]:
@@ -155,7 +155,9 @@ def synthetic_pairs(members: int) -> Iterator[SumPair]:
             yield SumPair(total, total + step, members, touches)
 
 
-def audit_synthetic_sums(mechanism: LaplaceMean, members: int, plan: TrialPlan) -> MechanismAttack:
+def audit_synthetic_sums(
+    mechanism: LaplaceMean, members: int, plan: TrialPlan
+) -> tuple[Finding, ...]:
     """Audit a mechanism without a run, on the pairs of sums that ``synthetic_pairs`` yields.
 
     The exact loss is computed for every pair, and the largest one is judged. Releases are drawn
@@ -169,21 +171,18 @@ def audit_synthetic_sums(mechanism: LaplaceMean, members: int, plan: TrialPlan) 
             pairs from which releases are drawn.
 
     Returns:
-        The findings: of the exact loss, and of the draws. And the loss of every pair; there are
-        none if the releases do not state noise of one scale on both sides, so that no loss can be
-        computed.
+        The finding of the largest exact loss, and then those of the draws.
     """
     pairs = list(synthetic_pairs(members))
-    losses = []
+
+    def stated_loss(pair: SumPair) -> float:
+        loss = exact_sum_loss(mechanism, pair)
+        return -math.inf if loss is None else loss.rank  # None: it cannot be computed
+
+    worst_pair = max(pairs, key=stated_loss)
     first_pairs: dict[int, SumPair] = {}  # by the number of members that an edit changes
     for pair in pairs:
         first_pairs.setdefault(pair.touches, pair)
-        loss = exact_sum_loss(mechanism, pair)
-        if loss is not None:
-            losses.append((pair, loss))
-    judged_pair = pairs[0]
-    if losses:
-        judged_pair, _ = max(losses, key=lambda pair_and_loss: pair_and_loss[1].rank)
     shared_plan = plan.shared_among(len(first_pairs))
     drawn = [drawn_finding(mechanism, pair, shared_plan) for pair in first_pairs.values()]
-    return MechanismAttack((law_finding(mechanism, judged_pair), *drawn), losses)
+    return (law_finding(mechanism, worst_pair), *drawn)

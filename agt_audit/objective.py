@@ -25,10 +25,10 @@ from agt.mechanisms.objective import (
     ProblemConstants,
     draw_perturbed_minimiser,
 )
-from agt.numeric import bisect, midpoint
+from agt.numeric import Randomness, bisect, midpoint
 from agt.training.erm_with_linear_term import ErmWithLinearTerm, solve
 from agt_audit.added_noise import noise_size
-from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws
+from agt_audit.trials import Exact, TrialPlan, claim_to_test, judge_by_draws, subject_of
 from agt_cli.report.findings import Finding
 
 GRID_POINTS = 40_001
@@ -127,29 +127,48 @@ def audit_objective(
         plan: how many releases to draw of each side, and how.
     """
     plan = plan.shared_among(2)  # the bound from draws, and the size of the noise
-    records = problems.shape.records
-    squares: list[float] = []  # of each linear term, in claimed standard deviations
+    squares: list[float] = []  # of all linear terms, in claimed standard deviations
 
     def draw_scores(side: ErmWithLinearTerm, count: int) -> np.ndarray:
-        start = solve(side, noises.tolerance, max_records=records)
-        max_records = max(records, len(side.x))
-        scores = np.empty(count)
-        for trial in range(count):
-            theta = draw_perturbed_minimiser(side, noises, max_records, plan.source, start)
-            scores[trial] = problems.score(theta, noises.tilt)
-            squares.append(float(np.sum(side.gradient(theta) ** 2)) / noises.tilt**2)
-        return scores
+        """Release ``count`` times from one side, return the scores, and extend ``squares``."""
+        thetas = _draw_minimisers(side, problems.shape.records, noises, plan.source, count)
+        linear_terms = [side.gradient(theta) for theta in thetas]  # up to the sign
+        squares.extend(float(np.sum(term**2)) / noises.tilt**2 for term in linear_terms)
+        return np.array([problems.score(theta, noises.tilt) for theta in thetas])
 
     attack = (
         "an attacker distinguishes the two datasets by the likelihood ratio of the released weights"
     )
-    subject = objective_subject(guarantee)
+    subject = subject_of(ObjectivePerturbation.name, guarantee)
     claim = claim_to_test(subject, guarantee, attack, problems.datasets_note, plan)
     draws = (partial(draw_scores, problems.first), partial(draw_scores, problems.second))
     drawn = judge_by_draws(draws, claim, plan, "released numbers")
     coordinates = len(squares) * problems.shape.width
     size = noise_size(subject, sum(squares), coordinates, plan.confidence, problems.datasets_note)
     return ObjectiveFindings(drawn, size)
+
+
+def _draw_minimisers(
+    side: ErmWithLinearTerm,
+    records: int,
+    noises: ObjectiveNoises,
+    source: Randomness,
+    count: int,
+) -> list[np.ndarray]:
+    """Release the minimiser of one side's problem ``count`` times, each with a new linear term.
+
+    Args:
+        side: the problem, without the linear term.
+        records: the public number of records.
+        noises: the noise scales of the releases.
+        source: the randomness of the releases.
+        count: how many releases to draw.
+    """
+    start = solve(side, noises.tolerance, max_records=records)
+    max_records = max(records, len(side.x))
+    return [
+        draw_perturbed_minimiser(side, noises, max_records, source, start) for _ in range(count)
+    ]
 
 
 def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: ObjectiveNoises) -> Finding:
@@ -159,9 +178,8 @@ def audit_line(guarantee: ApproximateDP, problems: ProblemPair, noises: Objectiv
         "along the only direction in which the records' features are not 0"
     )
     exact = line_loss(guarantee, problems, noises.tilt)
-    return exact.finding(
-        f"{objective_subject(guarantee)}: its table", guarantee, attack, problems.datasets_note
-    )
+    subject = subject_of(ObjectivePerturbation.name, guarantee)
+    return exact.finding(f"{subject}: its table", guarantee, attack, problems.datasets_note)
 
 
 def pair_with_largest_loss(
@@ -224,8 +242,3 @@ def _line_masses(
     mass = np.exp(-(gradient**2) / (2 * tilt**2)) * (shape.strength + counts @ curvature)
     normalised: np.ndarray = mass / mass.sum()
     return normalised
-
-
-def objective_subject(guarantee: ApproximateDP) -> str:
-    """Return the name of objective perturbation with a budget, for findings."""
-    return f"{ObjectivePerturbation.name} with eps={guarantee.eps:.6g}, delta={guarantee.delta:.6g}"

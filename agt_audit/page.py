@@ -39,12 +39,6 @@ ORDER = (
     Outcome.REPORTED,
 )  # the worst first
 ABOUT = "about"
-SIGNS = {
-    Strength.EXACT: "≥",
-    Strength.CONFIDENT: "≥",
-    Strength.ASYMPTOTIC: ABOUT,
-    Strength.CREDIBLE: ABOUT,
-}
 STRENGTHS = (
     "a number without a percentage was observed directly, or computed without sampling",
     "a number with ≥ and a percentage is a confidence bound that is valid for any number of "
@@ -101,7 +95,7 @@ def found(finding: Finding) -> str:
     value = format_bound(finding.found)
     if is_loss:
         value = format_lower_bound(finding.found, finding.claimed)
-    sign = SIGNS[finding.strength]
+    sign = "≥" if finding.strength in RIGOROUS_STRENGTHS else ABOUT
     if is_loss or sign == ABOUT:
         value = f"{sign} {value}"
     quantity = f"{finding.measure} {value}"
@@ -122,24 +116,29 @@ def risk(finding: Finding, question: str) -> str:
         question: what an attacker wants to know, as a clause (``AuditKind.question``).
     """
     claimed = finding.claimed
-    if claimed is None or finding.measure not in LOSS_MEASURES:
+    if claimed is None:
         return ""
-    delta = finding.delta or 0.0
-    is_gaussian = finding.measure == "mu"
-    max_advantage = gaussian_advantage(claimed) if is_gaussian else advantage(claimed, delta)
-    points = percentage_points(max_advantage)
-    advantage_limit = (
-        "the true positive rate of any membership attack exceeds its false positive rate by at "
-        f"most {points} percentage points"
+    if finding.measure == "mu":
+        return _risk_under_mu(claimed, question)
+    if finding.measure == "epsilon":
+        return _risk_under_epsilon(claimed, finding.delta or 0.0, question)
+    return ""
+
+
+def _risk_under_mu(mu: float, question: str) -> str:
+    """Return the sentence of ``risk`` about a claim of mu-GDP."""
+    max_advantage = gaussian_advantage(mu)
+    right = percent(0.5 + max_advantage / 2)
+    return (
+        f"mu = {format_bound(mu)}: an attacker who guesses whether {question} (at first, "
+        f"both are equally likely) is right with probability at most {right}. In general, "
+        f"{_advantage_limit(max_advantage)}"
     )
-    if is_gaussian:
-        right = percent(0.5 + max_advantage / 2)
-        return (
-            f"mu = {format_bound(claimed)}: an attacker who guesses whether {question} (at first, "
-            f"both are equally likely) is right with probability at most {right}. In general, "
-            f"{advantage_limit}"
-        )
-    privacy_loss = f"epsilon = {format_bound(claimed)}"
+
+
+def _risk_under_epsilon(epsilon: float, delta: float, question: str) -> str:
+    """Return the sentence of ``risk`` about a claim of (epsilon, delta)-DP."""
+    privacy_loss = f"epsilon = {format_bound(epsilon)}"
     exception = ""
     if delta:
         privacy_loss += f", delta = {format_bound(delta)}"
@@ -147,13 +146,23 @@ def risk(finding: Finding, question: str) -> str:
             f", except with probability {format_bound(delta)}, for which nothing is promised"
         )
     likely = percent(LIKELY_PRIOR)
-    likely_after = percent(posterior(LIKELY_PRIOR, claimed))
+    likely_after = percent(posterior(LIKELY_PRIOR, epsilon))
     unlikely = percent(UNLIKELY_PRIOR)
-    unlikely_after = percent(posterior(UNLIKELY_PRIOR, claimed))
+    unlikely_after = percent(posterior(UNLIKELY_PRIOR, epsilon))
     return (
         f"{privacy_loss}: an attacker who is {likely} sure that {question} can be at most "
         f"{likely_after} sure after seeing the answer, and an attacker who is {unlikely} sure "
-        f"before can be at most {unlikely_after} sure{exception}. In general, {advantage_limit}"
+        f"before can be at most {unlikely_after} sure{exception}. In general, "
+        f"{_advantage_limit(advantage(epsilon, delta))}"
+    )
+
+
+def _advantage_limit(max_advantage: float) -> str:
+    """Return a clause that says how far a true positive rate can exceed a false positive rate."""
+    points = percentage_points(max_advantage)
+    return (
+        "the true positive rate of any membership attack exceeds its false positive rate by at "
+        f"most {points} percentage points"
     )
 
 

@@ -252,9 +252,22 @@ def _around_changes(reads: list[Read], begin: np.ndarray, end: np.ndarray) -> np
     return np.concatenate([on_line(begin[order], end[order], share) for share in shares])
 
 
+@dataclass(frozen=True)
+class ChosenQuery:
+    """The query that an attack asks, and the event that it counts in the answers.
+
+    Attributes:
+        query: [1, ...] the query.
+        event: the event about a single answer.
+    """
+
+    query: np.ndarray
+    event: AnswerEvent
+
+
 def choose_query(
     pair: AnyPair, queries: np.ndarray, claimed: Claimed, trials: int, confidence: float
-) -> tuple[int, AnswerEvent]:
+) -> ChosenQuery:
     """Choose the query whose event has the largest expected lower bound on the loss.
 
     Of equal bounds (all may be 0), the larger advantage decides, and then the lower row.
@@ -265,17 +278,17 @@ def choose_query(
         claimed: the claim, whose measure the bound has.
         trials: how many trials there are on each side.
         confidence: the probability with which the bound holds.
-
-    Returns:
-        The row of the query, and its event.
     """
     # queries with the same evidence have the same event, which is computed once
-    evidence, first = np.unique(pair.evidence(queries), axis=1, return_index=True)
-    events = pair.events(evidence)
+    evidence, first_rows = np.unique(pair.evidence(queries), axis=1, return_index=True)
+    event_of_row = dict(zip(first_rows.tolist(), pair.events(evidence), strict=True))
 
-    # of equally strong events, max returns the first, so they are ordered by the row of their query
-    by_row = sorted(zip(first.tolist(), events, strict=True), key=lambda item: item[0])
-    return max(by_row, key=lambda item: item[1].strength(claimed, trials, confidence))
+    def strength(row: int) -> tuple[float, float]:
+        return event_of_row[row].strength(claimed, trials, confidence)
+
+    # of equally strong events, max returns the first, which is that of the lowest row
+    best_row = max(sorted(event_of_row), key=strength)
+    return ChosenQuery(queries[best_row : best_row + 1], event_of_row[best_row])
 
 
 def similar_queries(
@@ -296,24 +309,33 @@ def similar_queries(
     """
     query = np.asarray(query, dtype=np.float64)
     size = max(float(np.abs(query).max()), 1e-300)
-    evidence = pair.evidence(query)
-
-    def make(scale: float, tried: int) -> tuple[np.ndarray, float]:
-        """Draw ``tried`` queries; return those with the same evidence, and their share."""
-        shift = rng.uniform(-1, 1, size=(tried, *query.shape[1:]))
-        queries = query + scale * size * shift
-        same = (pair.evidence(queries) == evidence).all(axis=0)
-        return queries[same], float(same.mean())
-
     for scale in SCALES:
-        _, share_alike = make(scale, PROBES)
-        if share_alike < MIN_SHARE_ALIKE:
+        probes = _draw_alike(pair, query, scale * size, PROBES, rng)
+        if len(probes) < MIN_SHARE_ALIKE * PROBES:
             continue
-        queries, _ = make(scale, math.ceil(1.3 * count))
-        if len(np.unique(queries[:count], axis=0)) == count:
-            return queries[:count]
+        queries = _draw_alike(pair, query, scale * size, math.ceil(1.3 * count), rng)[:count]
+        if len(np.unique(queries, axis=0)) == count:
+            return queries
     raise ConfigError(
         "audit.trials: each trial needs a query of its own, which differs from the chosen query "
         "only in the last digits and gets the same answers. Not enough such queries were found: "
         "give another seed=NUMBER"
     )
+
+
+def _draw_alike(
+    pair: AnyPair, query: np.ndarray, max_shift: float, tried: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return those of some queries near a query that have the same labels and evidence, [m, ...].
+
+    Args:
+        pair: the two models, on both of which labels and evidence are compared.
+        query: [1, ...] the query.
+        max_shift: the largest change of a feature.
+        tried: how many queries are drawn.
+        rng: draws them.
+    """
+    shift = rng.uniform(-1, 1, size=(tried, *query.shape[1:]))
+    queries = query + max_shift * shift
+    is_alike = (pair.evidence(queries) == pair.evidence(query)).all(axis=0)
+    return queries[is_alike]

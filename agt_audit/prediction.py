@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from agt.data.records import Records
-from agt.errors import ConfigError, DataError
+from agt.errors import ConfigError, DataError, counted
 from agt.mechanisms.guarantees import GaussianDP, Guarantee
 from agt.mechanisms.labelling import AnyLabelling
 from agt.mechanisms.laplace_mean import LaplaceMean
@@ -43,7 +43,7 @@ from agt_audit.influence import influential_units, unit_edited
 from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progress
 from agt_audit.kind_settings import PredictionAuditSettings
 from agt_audit.lines import points_between_labels
-from agt_audit.pairs import AnyPair, choose_query, pair_of, similar_queries
+from agt_audit.pairs import AnyPair, ChosenQuery, choose_query, pair_of, similar_queries
 from agt_audit.release_sandbox import ReleaseSandbox
 from agt_cli.report.console import Console
 from agt_cli.report.findings import Finding, Outcome
@@ -66,6 +66,16 @@ TRIALS = (
 )
 
 
+def tried_note(neighbours: int, queries: int) -> str:
+    """Return a sentence that says among how many datasets and queries the attack was chosen."""
+    datasets = counted(neighbours, "neighbouring dataset")
+    return (
+        f"the attack was chosen among {datasets} and {queries:,} queries from the data, with "
+        "further queries between the two models. This audit shows nothing about other people's "
+        "records, nor about other queries"
+    )
+
+
 def untested_because_equal(claim: TestedClaim, effort: str = "nothing was drawn") -> Finding:
     """Return the finding of an untested claim: both models release the same labels.
 
@@ -82,16 +92,16 @@ class PlannedAttack:
     """The models, the query and the event of an attack, chosen before anything is drawn.
 
     Attributes:
+        pairs_tried: from how many pairs of runs this one was chosen.
         sides: the run with the unit, and the run without it.
         pair: the models of these runs, with the mechanism.
-        query: [1, ...] the query.
-        event: the event about a single answer that is counted.
+        chosen: the query, and the event about a single answer that is counted.
     """
 
+    pairs_tried: int
     sides: tuple[OpenedRun, OpenedRun]
     pair: AnyPair
-    query: np.ndarray
-    event: AnswerEvent
+    chosen: ChosenQuery
 
 
 @schema
@@ -103,15 +113,6 @@ class PredictionAudit(PredictionAuditSettings, AuditKind):
         together: Q, how many answers make one trial in the test of the composed guarantee.
         targets: how many records of the data are left out of training, one at a time.
     """
-
-    def check(self, given: AuditInputs) -> None:
-        """Check the run, the mechanism, its budget and the settings, before any data is read.
-
-        Raises:
-            ConfigError: one of them is missing or wrong; the error names the key.
-        """
-        super().check(given)
-        self.check_kind_of_mechanism(given.mechanism().kind)
 
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Train neighbouring runs, draw answers of both sides, and count.
@@ -233,8 +234,9 @@ class _Audit:
 
     def carry_out(self) -> Audited:
         """Choose an attack, make it, and return the findings."""
-        findings = self._make_attack(self._plan_attack())
-        notes = [DRAWN, TRIALS]
+        attack = self._plan_attack()
+        findings = self._make_attack(attack)
+        notes = [DRAWN, TRIALS, tried_note(attack.pairs_tried, len(self.own_queries))]
         if not self.claim.proved:
             notes.append(
                 "no test ledger was charged, because the guarantee of this release is not "
@@ -355,13 +357,13 @@ class _Audit:
         attacks = []
         for sides in pairs:
             pair = pair_of(*map(self._labelling, sides))
-            chosen = pair.chosen_queries(self.own_queries, self.rng)
-            queries = np.concatenate([self.own_queries, chosen])
-            row, event = choose_query(pair, queries, self.claimed, trials, self.confidence)
-            attacks.append(PlannedAttack(sides, pair, queries[row : row + 1], event))
+            differing = pair.chosen_queries(self.own_queries, self.rng)
+            queries = np.concatenate([self.own_queries, differing])
+            chosen = choose_query(pair, queries, self.claimed, trials, self.confidence)
+            attacks.append(PlannedAttack(len(pairs), sides, pair, chosen))
         return max(
             attacks,
-            key=lambda attack: attack.event.strength(self.claimed, trials, self.confidence),
+            key=lambda attack: attack.chosen.event.strength(self.claimed, trials, self.confidence),
         )
 
     # -- draws
@@ -373,9 +375,10 @@ class _Audit:
         Nothing is drawn if both models have the same probabilities of all labels.
         """
         claims = self._claims(attack)  # which fixes all events before anything is drawn
-        if attack.event.hit == attack.event.alarm:
+        event = attack.chosen.event
+        if event.hit == event.alarm:
             return [untested_because_equal(claim) for claim, _ in claims]
-        queries = similar_queries(attack.pair, attack.query, self.config.trials, self.rng)
+        queries = similar_queries(attack.pair, attack.chosen.query, self.config.trials, self.rng)
         is_payable = self.claim.proved
         labels_of_sides = [
             self.sandbox.draw_labels(side, self.mechanism, queries, is_payable)
@@ -393,10 +396,10 @@ class _Audit:
     def _claims(self, attack: PlannedAttack) -> list[tuple[TestedClaim, AnswerEvent]]:
         """Return the claims about one released label and about several, each with its event."""
         together = self.config.together
-        claims = [(self._claim(self.claim.text, self.claimed), attack.event)]
+        claims = [(self._claim(self.claim.text, self.claimed), attack.chosen.event)]
         for claimed, sentence in self.totals:
             event = event_of_sum(
-                attack.event,
+                attack.chosen.event,
                 together,
                 claimed,
                 self.config.trials // together,

@@ -113,22 +113,18 @@ class ReleaseSandbox:
         Raises:
             CheckError: the ledger refused some of the answers.
         """
-        target = opened.dataset.target
-        labels = np.full(len(queries), target.unlabelled)
-        names = np.array([f"q{row}" for row in range(len(queries))])
-        records = Records(queries, labels, names, names, np.zeros(len(queries), dtype=bool))
-        settings = {name: value for name, value in asdict(mechanism).items() if value is not None}
-        config = MechanismConfig(type(mechanism), settings, TotalConfig())
-        terms = ReleaseTerms(
-            conditions=opened.conditions,
-            accounting=self.accounting,
-            counting=self.counting,
-            payer=payer,
-        )
         folder = self._next_folder("predict")
         with RunRecord(folder, "predict", self.config) as record:
-            asked = replace(opened, queries=records)
-            request = PredictRequest(config, terms, payer, asked, record, SILENT, force=True)
+            asked = replace(opened, queries=_as_records(queries, opened))
+            request = PredictRequest(
+                _config_of(mechanism),
+                self._terms(opened, payer),
+                payer,
+                asked,
+                record,
+                SILENT,
+                force=True,
+            )
             try:
                 release_file(request)
             except CheckError as error:
@@ -136,12 +132,18 @@ class ReleaseSandbox:
                     f"a test ledger refused some of {len(queries)} labels, although its budget "
                     f"covers all of them. This is an error in agt: please report it ({error})"
                 ) from None
-        table = pd.read_csv(folder / "labels.csv", dtype=str, keep_default_na=False)
-        rows = [int(name[1:]) for name in table["record_id"]]  # the names are q0, q1, ...
-        answers = labels.copy()
-        answers[rows] = target.labels_of(table["label"].tolist())
+        answers = _read_answers(folder / "labels.csv", asked.queries, opened)
         shutil.rmtree(folder)
         return answers
+
+    def _terms(self, opened: OpenedRun, payer: LedgerPayer | NoPayer) -> ReleaseTerms:
+        """Return how releases from a run are judged and paid for, by the audit's settings."""
+        return ReleaseTerms(
+            conditions=opened.conditions,
+            accounting=self.accounting,
+            counting=self.counting,
+            payer=payer,
+        )
 
     @contextmanager
     def ledger(self, opened: OpenedRun) -> Iterator[Ledger]:
@@ -188,3 +190,31 @@ class ReleaseSandbox:
     def _next_folder(self, name: str) -> Path:
         """Return the path of a folder that does not exist yet, within the sandbox."""
         return self.folder / f"{name}-{next(self.calls)}"
+
+
+def _as_records(queries: np.ndarray, opened: OpenedRun) -> Records:
+    """Return queries [n, ...] as private records without labels, with the ids q0, q1, ..."""
+    labels = np.full(len(queries), opened.dataset.target.unlabelled)
+    names = np.array([f"q{row}" for row in range(len(queries))])
+    return Records(queries, labels, names, names, np.zeros(len(queries), dtype=bool))
+
+
+def _config_of(mechanism: Mechanism | LaplaceMean) -> MechanismConfig:
+    """Return the settings that make a mechanism; None is left out, as in a user's settings."""
+    settings = {name: value for name, value in asdict(mechanism).items() if value is not None}
+    return MechanismConfig(type(mechanism), settings, TotalConfig())
+
+
+def _read_answers(path: Path, queries: Records, opened: OpenedRun) -> np.ndarray:
+    """Return the answer to each query from a file of released labels, [n].
+
+    Args:
+        path: the file, with the columns record_id and label, in any order of rows.
+        queries: the queries, as ``_as_records`` makes them.
+        opened: the run, whose target says how labels are written.
+    """
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    rows = [int(name[1:]) for name in table["record_id"]]  # the names are q0, q1, ...
+    answers = queries.labels.copy()
+    answers[rows] = opened.dataset.target.labels_of(table["label"].tolist())
+    return answers

@@ -1,8 +1,7 @@
 """Tests of one claim: exactly, from stated probabilities, or by counting releases."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,18 +32,6 @@ class TrialPlan:
     def shared_among(self, bounds: int) -> "TrialPlan":
         """Return the plan with which each of several bounds has an equal share of the error."""
         return replace(self, confidence=1 - (1 - self.confidence) / bounds)
-
-
-class MechanismAttack(NamedTuple):
-    """What an attack on a mechanism by itself found.
-
-    Attributes:
-        findings: the findings.
-        losses: (pair, loss) for each pair of inputs whose exact loss was computed.
-    """
-
-    findings: tuple[Finding, ...]
-    losses: "Sequence[tuple[object, Exact]]"
 
 
 @dataclass(frozen=True)
@@ -100,17 +87,17 @@ class Exact:
                 "draws with other probabilities"
             )
         return Finding(
-            subject,
-            str(guarantee),
-            attack,
-            effort,
-            Outcome.VIOLATED if self.exceeds else Outcome.NOT_CONTRADICTED,
-            meaning,
-            claimed.measure,
-            claimed.value,
-            claimed.shown_delta,
-            value,
-            Strength.EXACT,
+            subject=subject,
+            claim=str(guarantee),
+            attack=attack,
+            effort=effort,
+            outcome=Outcome.VIOLATED if self.exceeds else Outcome.NOT_CONTRADICTED,
+            meaning=meaning,
+            measure=claimed.measure,
+            claimed=claimed.value,
+            delta=claimed.shown_delta,
+            found=value,
+            strength=Strength.EXACT,
             noticeable=noticeable,
         )
 
@@ -124,6 +111,12 @@ class Exact:
         if self.exceeds:
             return max(self.value, next_up(claimed))
         return min(self.value, claimed)
+
+
+def subject_of(name: str, guarantee: Guarantee) -> str:
+    """Return the name of a mechanism with its budget, for findings."""
+    budget = ", ".join(f"{key}={value:g}" for key, value in guarantee.parameters.items())
+    return f"{name} with {budget}"
 
 
 def claim_to_test(

@@ -7,6 +7,7 @@ agt_audit/unlearning_claims.py.
 """
 
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from agt_audit.job import SILENT, Audited, AuditInputs, AuditKind, counted_progr
 from agt_audit.kind_settings import UnlearningSettings
 from agt_audit.trials import TrialPlan
 from agt_audit.unlearning_claims import (
+    NOT_MADE,
     ModelState,
     Trial,
     Unlearn,
@@ -128,32 +130,46 @@ class Unlearning(UnlearningSettings, AuditKind):
         plan = TrialPlan(self.releases, given.confidence)
         findings: list[Finding] = []
         rows: list[dict[str, object]] = []
-        unusable_methods: list[str] = []
+        omissions: list[str] = []  # sentences about methods and attacks that were left out
         with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
             for method in self.methods or METHODS:
                 tested = MethodUnderTest(method, opened, train, Path(scratch) / "run", self.queries)
-                try:
-                    # called only because it raises if the method cannot be used
-                    choose_method(method, trained.settings, trained.finished, False)
-                except ConfigError as error:
-                    if self.methods:
-                        reason = (
-                            "nothing is claimed, because the method cannot be used for this run"
-                        )
-                        findings.append(not_tested(tested.words, reason, str(error)))
-                    else:
-                        unusable_methods.append(
-                            f"method={method} was not attacked, because it cannot be used for "
-                            f"this run: {error}"
-                        )
+                obstacle = _why_unusable(method, trained)
+                if obstacle and self.methods:
+                    claim = "nothing is claimed, because the method cannot be used for this run"
+                    findings.append(not_tested(tested.words, claim, obstacle))
+                    continue
+                if obstacle:
+                    omissions.append(
+                        f"method={method} was not attacked, because it cannot be used for this "
+                        f"run: {obstacle}"
+                    )
                     continue
                 method_findings, trials = tested.make_attacks(forget, plan, console)
                 findings += method_findings
+                omissions += attacks_not_made(method, trials)
                 rows += [{"method": method, **asdict(trial)} for trial in trials]
         columns = ["method", *(field.name for field in fields(Trial))]
         table = pd.DataFrame(rows, columns=columns)
-        notes = (*unusable_methods, *NOTES)
+        notes = (*omissions, *NOTES)
         return Audited.of(trained.finished, findings, notes, tables={"attacks": table})
+
+
+def _why_unusable(method: MethodName, trained: TrainedRun) -> str:
+    """Return why a method of ``agt unlearn`` cannot be used for a run; "": it can be used."""
+    try:
+        # called only because it raises if the method cannot be used
+        choose_method(method, trained.settings, trained.finished, False)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def attacks_not_made(method: MethodName, trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a sentence about each attack that a method refused, so that nothing was tested."""
+    for trial in trials:
+        if trial.test == NOT_MADE:
+            yield f"method={method}: the attack with {trial.attack} was {trial.words}"
 
 
 def _open_without_queries(given: AuditInputs) -> TrainedRun:
@@ -298,7 +314,15 @@ class MethodUnderTest:
         ids.write_text("\n".join(self.train.ids[rows].tolist()), encoding="utf-8")
         compute = self.run.config.get("compute")
         order = ErasureOrder(
-            self.copy, None, compute, str(ids), "id", self.method, True, False, self.copy.parent
+            folder=self.copy,
+            digest=None,
+            compute=compute,
+            ids=str(ids),
+            by="id",
+            choice=self.method,
+            may_retrain=True,
+            fresh=False,
+            output_dir=self.copy.parent,
         )
         with run_lock(self.copy):
             erase(order, SILENT)

@@ -24,7 +24,7 @@ Sources: Guo et al. (2020) [003]; Sekhari et al. (2021); Gupta et al. (2021) [00
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -44,6 +44,8 @@ from agt_audit.forget_sets import Attack, RemovedRows
 from agt_audit.output_events import choose_event
 from agt_audit.trials import TrialPlan
 from agt_cli.report.findings import Finding, Outcome, exact_finding
+
+NOT_MADE = "refused"  # ``Trial.test`` of an attack that the method refused
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Trial:
     Attributes:
         attack: the attack's name.
         records: how many records the attack asked to erase, in all requests.
-        test: "equal", "distance", "distinguished" or "refused".
+        test: "equal", "distance", "distinguished" or ``NOT_MADE``.
         found: by test, how many values differ; the distance divided by the claimed one; or a lower
             bound on epsilon. None: the attack could not be made, or nothing was compared.
         outcome: "not tested" if ``found`` is None; otherwise whether ``found`` contradicts the
@@ -119,7 +121,7 @@ class Trial:
 
         Args:
             pair: both models after the attack.
-            test: the kind of test: "equal", "distance", "distinguished" or "refused".
+            test: the kind of test: "equal", "distance" or "distinguished".
             measured: how many values differ; the distance divided by the claimed one; or a lower
                 bound on epsilon. None: nothing was compared.
             violated: whether ``measured`` contradicts the claim.
@@ -169,7 +171,7 @@ class UnlearningAudit(NamedTuple):
         findings: one for each test that the method's promise calls for, or one that says why
             nothing was tested.
         trials: the result of each test of each attack. An attack that the method refuses (it raises
-            AgtError) has a result "refused".
+            AgtError) has a result whose ``test`` is ``NOT_MADE``.
     """
 
     findings: tuple[Finding, ...]
@@ -218,27 +220,41 @@ def audit_unlearning(
             pairs.append(_make_attack(attack, begin, retrained))
         except AgtError as error:
             reason = f"not made: {error}"
-            trials.append(Trial(attack.name, 0, "refused", None, Outcome.UNTESTED, reason))
+            trials.append(Trial(attack.name, 0, NOT_MADE, None, Outcome.UNTESTED, reason))
         on_done(done)
     promise = claim()
     if not pairs:
         reasons = "; ".join(dict.fromkeys(trial.words for trial in trials))
         untested = not_tested(subject, promise.sentences[0], reasons)
         return UnlearningAudit((untested,), tuple(trials))
-    results: list[PromiseTest] = []
+    findings: list[Finding] = []
+    for result in _test_promise(subject, pairs, promise, plan):
+        trials += result.trials
+        if result.finding is not None:
+            findings.append(result.finding)
+    return UnlearningAudit(tuple(findings), tuple(trials))
+
+
+def _test_promise(
+    subject: str, pairs: Sequence[AttackedSides], promise: Promise, plan: TrialPlan
+) -> Iterator[PromiseTest]:
+    """Yield the result of each test that a promise calls for.
+
+    Args:
+        subject: the method, in words.
+        pairs: both models after each attack, at least one.
+        promise: what the method promised.
+        plan: how many draws there are of each side, and the confidence of bounds.
+    """
     claims_distance = any(pair.unlearned.claimed_distance is not None for pair in pairs)
     # a minimiser is exact up to the distance that it claims
     if promise.exact and not claims_distance:
-        results.append(_test_equality(subject, pairs, promise))
+        yield _test_equality(subject, pairs, promise)
     else:
-        results.append(_test_distance(subject, pairs, promise))
+        yield _test_distance(subject, pairs, promise)
     if not promise.exact:
-        results.append(_test_distinguishing(subject, pairs, promise, plan))
-    results.append(PromiseTest(_test_noise(subject, pairs, plan.confidence)))
-    for result in results:
-        trials += result.trials
-    findings = [result.finding for result in results if result.finding is not None]
-    return UnlearningAudit(tuple(findings), tuple(trials))
+        yield _test_distinguishing(subject, pairs, promise, plan)
+    yield PromiseTest(_test_noise(subject, pairs, plan.confidence))
 
 
 def not_tested(subject: str, claim: str, reason: str) -> Finding:
@@ -313,7 +329,9 @@ def _test_equality(subject: str, pairs: Sequence[AttackedSides], promise: Promis
     if not total:
         reason = "not tested, because no query was answered after any of the attacks"
         return PromiseTest(not_tested(subject, promise.sentences[0], reason), trials)
-    meaning = f"in every attack, {_comparison_sentence(0, total)}"
+    attacks_compared = sum(trial.found is not None for trial in trials)
+    attacks = counted(attacks_compared, "attack")
+    meaning = f"in {attacks}, {_comparison_sentence(0, total)}"
     first_violation = next((trial for trial in trials if trial.outcome is Outcome.VIOLATED), None)
     if first_violation is not None:
         meaning = f"after the attack {first_violation.attack_text}, {first_violation.words}"
@@ -524,13 +542,7 @@ def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float)
     Returns:
         The finding; None: fewer than two states were released with noise of a claimed size.
     """
-    # by identity: the trained model's state is one object in all pairs, and must be counted once
-    states = {id(state): state for pair in pairs for state in (*pair.before, pair.unlearned)}
-    noises = [
-        state.released_noise / state.sigma
-        for state in states.values()
-        if state.released_noise is not None and state.sigma is not None
-    ]
+    noises = _scaled_noises(pairs)
     if len(noises) < 2:
         return None
     confidence_of_each = (1 + confidence) / 2  # of each of the two tests
@@ -570,6 +582,28 @@ def _test_noise(subject: str, pairs: Sequence[AttackedSides], confidence: float)
             f"than {limit:.2g} standard deviations away from 0"
         ),
     )
+
+
+def _scaled_noises(pairs: Sequence[AttackedSides]) -> list[np.ndarray]:
+    """Return the noise of each state that was released with noise of a claimed size, [d] each.
+
+    It is in units of its claimed standard deviation. States are in the order in which they were
+    made.
+
+    Args:
+        pairs: both models after each attack. The trained model's state is one object in all of
+            them, and is counted once.
+    """
+    states: dict[int, ModelState] = {}  # by identity
+    for pair in pairs:
+        for state in (*pair.before, pair.unlearned):
+            states[id(state)] = state
+    noises = []
+    for state in states.values():
+        noise = state.released_noise
+        if noise is not None and state.sigma is not None:
+            noises.append(noise / state.sigma)
+    return noises
 
 
 def _correlations(noises: Sequence[np.ndarray]) -> list[float]:

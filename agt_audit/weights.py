@@ -65,16 +65,6 @@ class WeightsAudit(WeightsAuditSettings, AuditKind):
         width: how many weights there are.
     """
 
-    def check(self, given: AuditInputs) -> None:
-        """Check that a mechanism is given whose weights can be attacked here, and no run.
-
-        Raises:
-            ConfigError: a run is given; or the mechanism releases no weights, its law of noise is
-                not in ``ATTACKS``, or it has no budget. The error names the key.
-        """
-        super().check(given)
-        self.check_kind_of_mechanism(given.mechanism().kind)
-
     def carry_out(self, given: AuditInputs, record: RunRecord, console: Console) -> Audited:
         """Attack releases of synthetic weights."""
         # ``check`` refused everything else

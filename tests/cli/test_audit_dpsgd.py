@@ -35,6 +35,7 @@ def test_a_run_with_noise_is_audited(agt: Agt, monkeypatch: pytest.MonkeyPatch) 
     # its noise is drawn anew: at 95 % this would fail once in twenty
     said = agt(*asked, "confidence=0.9999", "--json").ended(0)
     finding, size = said.json["audit"]["findings"]
+    assert any("audit.canary=mislabelled" in note for note in said.json["audit"]["notes"])
     assert size["found"] == pytest.approx(1, abs=0.1)
     assert "epsilon 4" in finding["subject"]
     assert "2 steps" in finding["claim"]

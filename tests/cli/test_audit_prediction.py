@@ -92,6 +92,8 @@ def test_a_head_end_to_end(audit: Audit, run: Run, agt: Agt) -> None:
         for each in findings
         if each["outcome"] == "not tested"
     )
+    notes = said.json["audit"]["notes"]
+    assert any("chosen among 1 neighbouring dataset" in note for note in notes)
     assert len(findings) == 2
     one, several = findings
     assert 0 < one["found"] <= 1

@@ -1254,7 +1254,6 @@ UNCOMPARED_COLUMNS = {
     "train/box": {"tables/quality.csv": "records"},
     "certify/c": {"tables/certified.csv": "certified_fraction"},
     "plan/p": {"tables/plan.csv": "expected_accuracy", "tables/quality.csv": "auc"},
-    "audit/a": {"tables/pairs.csv": ""},
 }
 """Tables that no file determines as a whole, with a column that is not compared; empty: none is."""
 

@@ -12,8 +12,11 @@ from synthetic import make_records
 from torch import nn
 
 from agt.errors import ConfigError
+from agt.kernels.reference import ReferenceKernel
 from agt_audit.canaries import CANARY_NORM, DESCRIPTIONS, CanaryHead, canaries_of
+from agt_audit.dpsgd import TrainingEffort, audit_training, judge_training
 from agt_audit.selftest import small_noisy_training
+from agt_cli.report.findings import Outcome
 
 
 def head_of(outputs: int = 1, loss: str = "binary_cross_entropy") -> CanaryHead:
@@ -30,14 +33,11 @@ def pool(n: int = 30, classes: int = 2) -> Any:
 def test_gradients_record_by_record() -> None:
     head = head_of()
     data = pool(7)
-    gradients, losses = head.gradients(head.initial, data.features, data.labels)
+    gradients = head.gradients(head.initial, data.features, data.labels)
     logits = data.features @ head.initial[:5] + head.initial[5]
     residuals = 1 / (1 + np.exp(-logits)) - data.labels
     np.testing.assert_allclose(
         gradients, residuals[:, None] * np.column_stack([data.features, np.ones(7)]), atol=1e-12
-    )
-    np.testing.assert_allclose(
-        losses, np.log1p(np.exp(np.where(data.labels, -logits, logits))), atol=1e-12
     )
     with pytest.raises(ConfigError, match=r"training\.loss=squared_error"):
         head_of(loss="squared_error")
@@ -77,3 +77,26 @@ def test_scores_are_the_canary_and_the_noise(relation: str) -> None:
     np.testing.assert_allclose(inside.scores - outside.scores, 1, atol=0.05)
     assert outside.scores.mean() == pytest.approx(0, abs=4 * made.noise_multiplier / np.sqrt(40))
     assert outside.scores.std() == pytest.approx(made.noise_multiplier, rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome"),
+    [("signs", Outcome.NOT_CONTRADICTED), ("mislabelled", Outcome.VIOLATED)],
+)
+def test_only_canaries_that_are_records_detect_a_missing_clip(
+    kind: str, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = small_noisy_training(0, spread=4.0)  # gradients of records exceed the clip level
+
+    def unclipped_sum(
+        kernel: ReferenceKernel, output_gradient: torch.Tensor, inputs: torch.Tensor | None
+    ) -> torch.Tensor:
+        if inputs is None:
+            return output_gradient.sum(dim=0).round().long()
+        return (output_gradient.T @ inputs).round().long()
+
+    monkeypatch.setattr(ReferenceKernel, "nominal_sum", unclipped_sum)
+    canary = trainer.canaries(kind, 1, 0)
+    effort = TrainingEffort(trials=60, step_runs=4)
+    bounds = audit_training(trainer, canary, effort, None).bounds
+    assert judge_training(trainer, canary, effort, bounds).outcome is outcome

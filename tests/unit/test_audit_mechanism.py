@@ -67,7 +67,7 @@ class TestExactly:
 
     def test_an_audit_as_it_is_called_sees_a_table_of_twice_the_delta(self) -> None:
         """``agt audit mechanism`` has no draws that would: a chance of 1e-5 is met by nobody."""
-        findings, _ = audit_synthetic_pairs(
+        findings = audit_synthetic_pairs(
             RandomizedResponse(eps=1.0, delta=1e-5), range(101), plan(trials=50)
         )
         assert not findings[0].violated
@@ -87,13 +87,11 @@ class TestDraws:
         assert found.violated
 
     def test_without_data(self) -> None:
-        findings, losses = audit_synthetic_pairs(
-            RandomizedResponse(eps=0.7, classes=5), range(20), plan()
-        )
-        assert len(losses) == 20
+        findings = audit_synthetic_pairs(RandomizedResponse(eps=0.7, classes=5), range(20), plan())
+        assert "all 20 pairs" in findings[0].attack
         assert [finding.confidence for finding in findings] == [None, *[pytest.approx(0.975)] * 2]
         assert not any(finding.violated for finding in findings)
-        gap, _ = audit_synthetic_pairs(SmoothCauchy(eps=1.0), (0, 50), plan(trials=10_000))
+        gap = audit_synthetic_pairs(SmoothCauchy(eps=1.0), (0, 50), plan(trials=10_000))
         table, *drawn = gap
         assert table.violated
         assert [f.found for f in drawn if f.violated] == [pytest.approx(5.6, abs=0.6)]

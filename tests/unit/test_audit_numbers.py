@@ -67,12 +67,13 @@ class TestExactly:
 
 def test_an_audit_without_a_run_attacks_both_kinds_of_edits() -> None:
     plan = TrialPlan(100, confidence=0.9999, source=SeededRandomness(0))
-    findings, losses = audit_synthetic_sums(NUMBERS, 2, plan)
-    assert {finding.outcome for finding in findings} <= {
+    exact, *drawn = audit_synthetic_sums(NUMBERS, 2, plan)
+    assert exact.found == pytest.approx(1.0)
+    assert len(drawn) == 2
+    assert {finding.outcome for finding in (exact, *drawn)} <= {
         Outcome.NOT_CONTRADICTED,
         Outcome.UNTESTED,
     }
-    assert {pair.touches for pair, _ in losses} == {1, 2}
 
 
 def test_the_last_bits_of_numbers_are_an_event() -> None:
@@ -176,6 +177,8 @@ class TestIntervals:
         assert counts.neighbours == 0
         findings = counts.findings("a run", 1)
         assert {finding.outcome for finding in findings} == {Outcome.UNTESTED}
+        assert all("audit.seconds" in finding.effort for finding in findings)
+        assert all("0 of 12 datasets" in finding.effort for finding in findings)
 
 
 def test_tried_labels_are_the_classes_in_turn_or_the_ends_of_the_range() -> None:

@@ -28,6 +28,12 @@ def test_planted_violation_is_caught(name: str) -> None:
     assert finding.outcome is Outcome.VIOLATED, finding.meaning
 
 
+@pytest.mark.parametrize("seed", [2, 12, 13, 14])
+def test_members_outside_of_the_range_are_caught_with_every_seed(seed: int) -> None:
+    plant = PLANTED["fault: private numbers whose members leave the declared range"]
+    assert plant(seed).violated
+
+
 @pytest.mark.parametrize("name", list(SOUND)[::3])
 def test_sound_twin_is_let_pass(name: str) -> None:
     finding = SOUND[name](1)

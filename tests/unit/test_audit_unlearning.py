@@ -23,6 +23,7 @@ from agt_audit.selftest import (
     one_request,
 )
 from agt_audit.trials import TrialPlan
+from agt_audit.unlearning import attacks_not_made
 from agt_audit.unlearning_claims import ModelState, audit_unlearning
 from agt_cli.report.findings import Finding, Outcome
 
@@ -82,6 +83,9 @@ def test_a_refused_request_is_listed_with_its_reason() -> None:
     assert finding.outcome is Outcome.UNTESTED
     assert "one class left" in finding.meaning
     assert trial.found is None
+    (note,) = attacks_not_made("newton", [trial])
+    assert one_request().name in note
+    assert "one class left" in note
 
 
 def test_nothing_given_out_is_nothing_tested() -> None:
@@ -103,6 +107,7 @@ def test_nothing_given_out_is_nothing_tested() -> None:
     assert finding.outcome is Outcome.NOT_CONTRADICTED
     assert [trial.found for trial in trials] == [None, 0.0]
     assert both[0].name not in finding.effort
+    assert finding.meaning.startswith("in 1 attack, 0 of 3 values")
 
 
 def forget_sets(records: int = 4, public: bool = False, labels: int = 3) -> ForgetSets:
