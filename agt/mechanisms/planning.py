@@ -42,6 +42,7 @@ from agt.training.loop import OnProgress, ignore_progress
 
 ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"
 RMSE_TOLERANCE = 0.05  # a relative difference of RMSEs up to which advice says "as good"
+SCORE_ROUNDING = 1e-9  # relative: more than rounding adds to a mean of simulated draws
 M = TypeVar("M", Mechanism, LaplaceMean)
 
 
@@ -236,8 +237,12 @@ class QueryEvidence(Evidence):
         return score
 
     def is_worthwhile(self, score: float) -> bool:
-        """Return whether an accuracy is above that of a constant answer, or equal to 1."""
-        return score > self.constant_score or score == 1
+        """Return whether an accuracy is above that of a constant answer, or equal to 1.
+
+        A mean of simulated accuracies that equals the constant one may differ from it by rounding,
+        so a difference of ``SCORE_ROUNDING`` counts as none.
+        """
+        return score > self.constant_score * (1 + SCORE_ROUNDING) or score == 1
 
     @property
     def score_limit(self) -> float:
@@ -323,8 +328,11 @@ class NumberEvidence(Evidence):
         return -score
 
     def is_worthwhile(self, score: float) -> bool:
-        """Return whether an RMSE is below that of a constant answer, or equal to 0."""
-        return score < self.constant_score or score == 0
+        """Return whether an RMSE is below that of a constant answer, or equal to 0.
+
+        A difference of ``SCORE_ROUNDING`` counts as none.
+        """
+        return score < self.constant_score * (1 - SCORE_ROUNDING) or score == 0
 
     @property
     def score_limit(self) -> float:
