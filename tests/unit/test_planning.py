@@ -1,7 +1,6 @@
 """What a plan says of scores that are no better than a constant answer's."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from agt.mechanisms.planning import (
