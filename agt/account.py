@@ -28,7 +28,7 @@ from agt.errors import ConfigError, Doubtful, PrivacySumWarning, naming_settings
 from agt.ledger.book import Population
 from agt.ledger.descriptions import describe_budget, without_delta
 from agt.ledger.ledger import Ledger as OpenLedger
-from agt.ledger.ledger_list import check_same_ledger, put_on_list, similar_ledger_warnings
+from agt.ledger.ledger_list import check_same_ledger, put_on_list, similar_ledgers_warning
 from agt.ledger.payer import MAX_RELEASES, LedgerPayer, NoPayer, Payer, ProtectedPeople
 from agt.ledger.process import PROCESS, HashedPeople, PrivacyTotal, ProcessPayer
 from agt.ledger.tables import AdmittedTable, sample_names
@@ -362,7 +362,8 @@ class Ledger:
             admitted = {*ledger.book.tables}
             # Data from which records were erased is known by its digest before the erasure.
             if table.data not in admitted and admitted.isdisjoint(table.before):
-                for warning in dict.fromkeys(similar_ledger_warnings(self.path, table)):
+                warning = similar_ledgers_warning(self.path, table)
+                if warning:
                     warn_user(warning, PrivacySumWarning)
                 ledger.admit(table, None if table.unit.column is None else ledger.population.unit)
             yield LedgerPayer.checked(ledger, ProtectedPeople(table, owner.relation), owner.run)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml  # type: ignore[import-untyped]
 
-from agt.errors import AgtError, ConfigError
+from agt.errors import AgtError, CheckError, ConfigError
 from agt.provenance import PACKAGES, code_digest, package_version, targets
 from agt.store.locations import possible_paths
 from agt.store.manifest import MANIFEST_FILE as MANIFEST
@@ -189,12 +189,14 @@ def _run_recorded(
         try:
             result = task.run(configured, record, console)
         except AgtError as error:
-            # A refused request changed nothing, so its folder would only look like a damaged one.
-            if command == "unlearn":
-                is_refused = error.exit_code != AgtError.exit_code
-            else:
-                is_refused = error.exit_code == ConfigError.exit_code and not record.has_results
-            if is_refused and not sweep and resumed is None:
+            # A refused command did nothing, so its folder would only look like a damaged run.
+            # An audit that raises CheckError is not refused: it began, and its record says so.
+            is_refused = error.exit_code != AgtError.exit_code
+            if command == "audit" and isinstance(error, CheckError):
+                is_refused = False
+            # Whatever a refused erasure wrote into its own record, it changed no run.
+            did_nothing = command == "unlearn" or not record.has_results
+            if is_refused and did_nothing and not sweep and resumed is None:
                 record.discard()
             raise
     return record, result

@@ -131,14 +131,14 @@ def _how_to_declare_others(path: Path) -> str:
 
 @dataclass(frozen=True)
 class MatchingTable:
-    """A table that a ledger admitted and that is about the same people as a given table.
+    """A table that a ledger admitted and that may be about the same people as a given table.
 
     Attributes:
         ledger: ``Book.first_entry`` of the ledger.
         name: the name of the admitted table.
-        shared: a phrase on what both tables share, for messages: "data", "file", or a phrase that
-            says how many names.
-        by_names: whether names of units are the only sign that the people are the same.
+        shared: a phrase on what both tables share, for messages: "data", "file", a phrase that
+            says how many names, or a list of properties.
+        by_names: whether names of units are the strongest sign that the people are the same.
         share: the fraction of the compared names that occurs in both tables; 1 where none were
             compared.
     """
@@ -156,8 +156,13 @@ def find_matching_table(
     compare_names: bool = True,
     declared: Declared = (),
     seconds: float = WAIT_SECONDS,
+    compare_properties: bool = False,
 ) -> MatchingTable | None:
-    """Return the first table that a ledger admitted about the same people as a given table.
+    """Return the table of a ledger that shares the strongest sign of the same people with a table.
+
+    From the strongest to the weakest, the signs are: the same data or file; the same names of
+    units; the same properties, such as the table's name. Of several tables with the same sign, it
+    is the one that was admitted first.
 
     Args:
         path: the ledger.
@@ -166,9 +171,10 @@ def find_matching_table(
         declared: the identities (``identity_of``) of the files that the owner declared to be
             ledgers of other people.
         seconds: the number of seconds to wait for other processes.
+        compare_properties: whether properties are compared, in addition to data, files and names.
 
     Returns:
-        The match; None: the ledger admitted no such table.
+        The match; None: no table of the ledger shares a sign that is compared.
 
     Raises:
         Busy: another process has locked the ledger.
@@ -177,54 +183,24 @@ def find_matching_table(
     book = read_as_copy(path, declared, seconds)
     if book is None:
         return None
-    for admitted in book.tables.values():
+    tables = list(book.tables.values())
+    for admitted in tables:
         source = table.shared_source(admitted)
         if source:
             return MatchingTable(book.first_entry, admitted.name, source, by_names=False)
-        people = ""
-        if compare_names:
+    if compare_names:
+        for admitted in tables:
             people = table.shared_people(admitted, book.salt)
-        if people:
-            common, compared = table.count_common_names(admitted, book.salt)
-            share = common / compared
-            return MatchingTable(book.first_entry, admitted.name, people, True, share)
+            if people:
+                common, compared = table.count_common_names(admitted, book.salt)
+                share = common / compared
+                return MatchingTable(book.first_entry, admitted.name, people, True, share)
+    if compare_properties:
+        for admitted in tables:
+            properties = table.shared_properties(admitted)
+            if properties:
+                return MatchingTable(book.first_entry, admitted.name, properties, by_names=False)
     return None
-
-
-def similar_table_warnings(path: Path, table: AdmittedTable) -> list[str]:
-    """Return a warning for each table of another ledger that may be about the same people.
-
-    Tables are compared by data, file, names of units, and weaker properties such as their name.
-
-    Args:
-        path: the other ledger.
-        table: the table that each of its tables is compared with.
-
-    Raises:
-        Busy: another process has locked the ledger.
-        CheckError: the ledger cannot be opened.
-    """
-    warnings = list[str]()
-    book = read_as_copy(path)
-    if book is None:
-        return warnings
-    for admitted in book.tables.values():
-        shared_people = table.shared_people(admitted, book.salt)
-        # The first of these that is not empty is the strongest sign of the same people.
-        shared = table.shared_source(admitted) or shared_people or table.shared_properties(admitted)
-        if not shared:
-            continue
-        preface = ""
-        otherwise = ""
-        if shared == shared_people:
-            preface = f"{SAME_IDS} "
-            otherwise = ". Otherwise nothing is to be done"
-        warnings.append(
-            f"{preface}The ledger {path} counts a table {admitted.name} with the same {shared}. If "
-            "both tables are about the same people, use only that ledger, because privacy losses "
-            f"under two ledgers add up{otherwise}"
-        )
-    return warnings
 
 
 def read_as_copy(path: Path, declared: Declared = (), seconds: float = WAIT_SECONDS) -> Book | None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from agt.errors import AgtError, CheckError
+from agt.errors import AgtError, CheckError, few
 from agt.ledger.book import Book
 from agt.ledger.chain import Head
 from agt.ledger.head_file import HeadFile
@@ -23,7 +23,6 @@ from agt.ledger.ledger import (
     find_matching_table,
     ledgers_in,
     read_as_copy,
-    similar_table_warnings,
 )
 from agt.ledger.store import file_stamps
 from agt.ledger.tables import AdmittedTable
@@ -302,8 +301,8 @@ def _find_same_source(
     return find_matching_table(path, table, compare_names=False, seconds=SECONDS_ELSEWHERE)
 
 
-def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:
-    """Return warnings about listed ledgers in other folders that may count the same people.
+def similar_ledgers_warning(path: Path, table: AdmittedTable) -> str:
+    """Return a warning that listed ledgers in other folders may count the same people.
 
     Ledgers that cannot be opened, because they are damaged or locked, are left out.
 
@@ -313,11 +312,33 @@ def similar_ledger_warnings(path: Path, table: AdmittedTable) -> list[str]:
         table: the table that the ledger in use counts.
 
     Returns:
-        A warning for each such table of such a ledger.
+        One sentence with the paths of these ledgers, those with the strongest signs first, and
+        what each has in common with the table; empty: there is no such ledger.
     """
-    warnings = list[str]()
+    own_folder = path.resolve().parent
+    same_source = list[str]()
+    same_ids = list[str]()
+    same_properties = list[str]()
     for other in map(Path, listed_ledgers()):
-        if other.parent != path.resolve().parent and os.path.isfile(other):
-            with suppress(AgtError):
-                warnings += similar_table_warnings(other, table)
-    return warnings
+        if other.parent == own_folder or not os.path.isfile(other):
+            continue
+        with suppress(AgtError):
+            match = find_matching_table(
+                other, table, seconds=SECONDS_ELSEWHERE, compare_properties=True
+            )
+            if match is None:
+                continue
+            if match.by_names:
+                same_ids.append(f"{other}: same ids")
+            elif match.shared in ("data", "file"):
+                same_source.append(f"{other}: same {match.shared}")
+            else:
+                same_properties.append(f"{other}: same {match.shared}")
+    similar = [*same_source, *same_ids, *same_properties]
+    if not similar:
+        return ""
+    return (
+        "ledgers in other folders count tables that may be about the same people "
+        f"({few(similar, between='; ')}): if they are, use only one ledger, because privacy losses "
+        "under two ledgers add up (docs/sharp_edges.md)"
+    )

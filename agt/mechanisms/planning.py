@@ -13,8 +13,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -42,6 +42,7 @@ from agt.training.loop import OnProgress, ignore_progress
 
 ACCURACY_TOLERANCE = 0.01  # a difference of accuracies up to which advice says "as good"
 RMSE_TOLERANCE = 0.05  # a relative difference of RMSEs up to which advice says "as good"
+SCORE_ROUNDING = 1e-9  # relative: more than rounding adds to a mean of simulated draws
 M = TypeVar("M", Mechanism, LaplaceMean)
 
 
@@ -54,20 +55,6 @@ class BestLabels(NamedTuple):
     """
 
     queries: int
-    mechanism: str
-
-
-class BestWeights(NamedTuple):
-    """The best release of weights at one total budget.
-
-    Attributes:
-        eps: the total epsilon.
-        expected: the expected score of answers from the weights.
-        mechanism: the mechanism's name.
-    """
-
-    eps: float
-    expected: float
     mechanism: str
 
 
@@ -236,8 +223,12 @@ class QueryEvidence(Evidence):
         return score
 
     def is_worthwhile(self, score: float) -> bool:
-        """Return whether an accuracy is above that of a constant answer, or equal to 1."""
-        return score > self.constant_score or score == 1
+        """Return whether an accuracy is above that of a constant answer, or equal to 1.
+
+        A mean of simulated accuracies that equals the constant one may differ from it by rounding,
+        so a difference of ``SCORE_ROUNDING`` counts as none.
+        """
+        return score > self.constant_score * (1 + SCORE_ROUNDING) or score == 1
 
     @property
     def score_limit(self) -> float:
@@ -323,8 +314,11 @@ class NumberEvidence(Evidence):
         return -score
 
     def is_worthwhile(self, score: float) -> bool:
-        """Return whether an RMSE is below that of a constant answer, or equal to 0."""
-        return score < self.constant_score or score == 0
+        """Return whether an RMSE is below that of a constant answer, or equal to 0.
+
+        A difference of ``SCORE_ROUNDING`` counts as none.
+        """
+        return score < self.constant_score * (1 - SCORE_ROUNDING) or score == 0
 
     @property
     def score_limit(self) -> float:
@@ -519,25 +513,27 @@ def planned_release(evidence: Evidence, name: str, budget: Budget) -> PlannedRel
 
 def planned_weights(
     options: Mapping[str, WeightsOption],
-    budgets: Sequence[Budget],
-    on_planned: Callable[[int], None] = ignore_progress,
+    eps: Sequence[float],
+    delta: float,
+    on_planned: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[PlannedRelease]:
-    """Return the guarantee and expected score of each weights mechanism at each budget.
+    """Return the guarantee and expected score of each weights mechanism at each total eps.
 
     A pair of a mechanism and a budget that is too small for it is left out.
 
     Args:
         options: the mechanisms by name (``weights_options``).
-        budgets: total budgets, each spent by one release.
-        on_planned: called with the number of pairs that are done; a simulated one may take a
+        eps: total budgets, each spent by one release.
+        delta: the delta of every total.
+        on_planned: called with how many of how many pairs are done; a simulated one may take a
             minute.
     """
     planned = []
-    pairs = product(options.values(), budgets)
-    for number, (option, budget) in enumerate(pairs, 1):
+    pairs = list(product(options.values(), eps))
+    for number, (option, total_eps) in enumerate(pairs, 1):
         with suppress(ConfigError):  # raised if the budget is too small
-            planned.append(option.planned(budget))
-        on_planned(number)
+            planned.append(option.planned(Budget(total_eps, delta, queries=1)))
+        on_planned(number, len(pairs))
     return planned
 
 
@@ -608,12 +604,12 @@ class Plan(Generic[E]):
     names: tuple[str, ...]
     delta: float
     releases: tuple[PlannedRelease, ...]
-    weights: tuple[BestWeights, ...] | None
+    weights: tuple[PlannedRelease, ...] | None
     one_by_one: Mapping[float, BestLabels]
     methods: Mapping[str, AccuracyMethod]
 
     @property
-    def useful_weights(self) -> list[BestWeights]:
+    def useful_weights(self) -> list[PlannedRelease]:
         """The entries of ``weights`` whose score is better than a constant answer's, or perfect."""
         if self.weights is None:
             return []
@@ -667,47 +663,41 @@ def plan(
     planned_labels = [
         planned_release(evidence, name, budget) for name in names for budget in budgets
     ]
+    weights = planned_weights(options, eps, delta, on_weights)
+    # One release of weights answers any number of queries, so its score is that of each number.
+    weights_by_queries = [
+        replace(release, budget=replace(release.budget, queries=count))
+        for release in weights
+        for count in queries
+    ]
     return Plan(
         evidence=evidence,
         names=names,
         delta=delta,
-        releases=(*filter(None, planned_labels), *planned_weights(options, budgets)),
-        weights=_best_weights(evidence, options, eps, delta, on_weights) if options else None,
+        releases=(*filter(None, planned_labels), *weights_by_queries),
+        weights=_best_for_each_eps(evidence, weights, eps) if options else None,
         one_by_one=best_labels,
         methods={name: option.kind.accuracy_method for name, option in options.items()},
     )
 
 
-def _best_weights(
-    evidence: Evidence,
-    options: Mapping[str, WeightsOption],
-    eps: Sequence[float],
-    delta: float,
-    on_weights: Callable[[int, int], None],
-) -> tuple[BestWeights, ...]:
-    """Return, for each total budget, the one release of weights with the best expected score.
+def _best_for_each_eps(
+    evidence: Evidence, releases: Sequence[PlannedRelease], eps: Sequence[float]
+) -> tuple[PlannedRelease, ...]:
+    """Return, for each total budget, the release of weights with the best expected score.
 
     Args:
         evidence: the queries, which decide how scores are compared.
-        options: the mechanisms that can release weights, by name.
+        releases: the releases to choose from; of several with the same score, the first is taken.
         eps: the total budgets; one that no release fits has no entry in the result.
-        delta: the delta of every total.
-        on_weights: called with how many of how many releases were planned.
     """
-    total = len(options) * len(eps)
-
-    def report(number: int, before: int) -> None:
-        on_weights(before + number, total)
-
-    best_weights = []
-    for index, total_eps in enumerate(eps):
-        budget = Budget(total_eps, delta, queries=1)
-        on_planned = partial(report, before=index * len(options))
-        releases = planned_weights(options, [budget], on_planned)
-        if releases:
-            best = max(releases, key=lambda release: evidence.merit(release.expected))
-            best_weights.append(BestWeights(total_eps, best.expected, best.mechanism))
-    return tuple(best_weights)
+    best_releases = []
+    for total_eps in eps:
+        fitting = [release for release in releases if release.budget.eps == total_eps]
+        if fitting:
+            best = max(fitting, key=lambda release: evidence.merit(release.expected))
+            best_releases.append(best)
+    return tuple(best_releases)
 
 
 def mechanism_for_most_queries(

@@ -22,7 +22,7 @@ from agt.ledger.ledger_list import (
     check_same_ledger,
     listed_head,
     put_on_list,
-    similar_ledger_warnings,
+    similar_ledgers_warning,
 )
 from agt.ledger.payer import ProtectedPeople
 from agt.ledger.remaining import RemainingBudget
@@ -396,8 +396,9 @@ def _warn_of_other_ledgers(
             "ledger does not count them, so add their privacy losses to the ledger's total "
             "yourself"
         )
-    for line in dict.fromkeys(similar_ledger_warnings(config.path, people.table)):
-        console.warn(line)
+    warning = similar_ledgers_warning(config.path, people.table)
+    if warning:
+        console.warn(warning)
     if not people.table.people:
         name = people.table.name
         console.warn(

@@ -328,7 +328,7 @@ def score_cells(
     """Return the names of the columns and the rows of a table: score by number of queries.
 
     Mechanisms have one order for all total budgets: those with the best mean score come first. The
-    last row is of a constant answer.
+    last row is of a constant answer. A row in which no score is better than it says so.
 
     Args:
         offers: ``offer_table``.
@@ -347,7 +347,10 @@ def score_cells(
     for eps, mechanism in best_first:
         scores = grid.loc[(eps, mechanism)]
         cells = ["-" if math.isnan(score) else format_score(score) for score in scores]
-        rows.append([f"{eps:g}", mechanism, *cells])
+        name = mechanism
+        if not any(evidence.is_worthwhile(score) for score in scores):
+            name = f"{mechanism} (not better than {constant_name})"
+        rows.append([f"{eps:g}", name, *cells])
     constant = format_score(evidence.constant_score)
     rows.append(["-", constant_name, *(constant for _ in grid.columns)])
     return columns, rows

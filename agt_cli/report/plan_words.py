@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from agt.errors import counted
-from agt.mechanisms.planning import BestWeights, Plan
+from agt.mechanisms.planning import Plan, PlannedRelease
 from agt.mechanisms.weights_mechanism import AccuracyMethod
 from agt_cli.report.quality import format_rate
 
@@ -25,11 +25,11 @@ def finding(plan: Plan) -> str:
             f"at least as accurate ({baseline}) as the model without noise ({nominal})"
         )
     if plan.useful_weights:
-        nearest = min(plan.useful_weights, key=lambda best: abs(math.log(best.eps)))
+        nearest = min(plan.useful_weights, key=lambda best: abs(math.log(best.budget.eps)))
         expected = format_rate(nearest.expected)
         return (
             "Weights that are released once could answer any number of queries with an "
-            f"expected accuracy of {expected} at total eps = {nearest.eps:g} "
+            f"expected accuracy of {expected} at total eps = {nearest.budget.eps:g} "
             f"(without noise: {nominal})"
         )
     if not plan.one_by_one:
@@ -109,7 +109,7 @@ def _one_by_one_sentence(plan: Plan) -> str:
 
 
 def _describe_accuracies(
-    method: AccuracyMethod, mechanism: str, releases: Sequence[BestWeights]
+    method: AccuracyMethod, mechanism: str, releases: Sequence[PlannedRelease]
 ) -> str:
     """Return a clause on the accuracy of one weights mechanism at some budgets.
 
@@ -119,6 +119,6 @@ def _describe_accuracies(
         releases: its release for each budget.
     """
     accuracies = " / ".join(format_rate(release.expected) for release in releases)
-    budgets = " / ".join(f"{release.eps:g}" for release in releases)
+    budgets = " / ".join(f"{release.budget.eps:g}" for release in releases)
     simulated = f" (the mean of {method.draws} simulated draws)" if method.draws else ""
     return f"{accuracies} at total eps = {budgets}, with mechanism={mechanism}{simulated}"

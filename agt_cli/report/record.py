@@ -180,8 +180,13 @@ class RunRecord(FolderWriter):
 
     @property
     def has_results(self) -> bool:
-        """Whether anything was written beside the settings, the environment and the status."""
-        others = self._hashes.keys() - {"config.yaml", "env.json"}
+        """Whether anything was written that was computed or spent.
+
+        Settings, the environment, the status, conditions and metrics are no results: commands
+        write them before they decide whether to refuse.
+        """
+        described = {"config.yaml", "env.json", "conditions.json", "metrics.json"}
+        others = self._hashes.keys() - described
         return bool(others) or (self.folder / CHECKPOINTS).exists()
 
     def discard(self) -> None:

@@ -162,12 +162,11 @@ def _describe_weights(release: PlannedRelease | None, planned: Plan, scoring: Sc
     evidence = planned.evidence
     constant = evidence.merit(evidence.constant_score)
     halfway = (evidence.merit(evidence.nominal_score) + constant) / 2
-    is_useful = evidence.merit(release.expected) > max(constant, halfway)
     reason = ""
-    if not is_useful and evidence.is_useful:
+    if not evidence.is_worthwhile(release.expected):
+        reason = f" (not more accurate than {scoring.baseline_in_sentence})"
+    elif evidence.is_useful and evidence.merit(release.expected) < halfway:
         reason = (
             " (the table has too few rows for this budget, so the answers would not be accurate)"
         )
-    elif not is_useful:
-        reason = f" (not more accurate than {scoring.baseline_in_sentence})"
     return f"any number of answers, {scoring.expected_words(release.expected)}{reason}"

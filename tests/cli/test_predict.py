@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -452,3 +453,33 @@ def test_refused(
         assert word in said.err
     assert not said.out
     assert not list(Path("outputs").rglob("labels.csv")), "nothing is released"
+
+
+@pytest.mark.parametrize(
+    ("queries", "code"),
+    [("c,d\n0.1,0.2\n", 2), ("a,b\n" + "1000,1000\n" * 50, 2), (None, 4)],
+    ids=["other columns", "another population", "no file"],
+)
+def test_a_refused_release_leaves_no_folder(agt: Agt, queries: str | None, code: int) -> None:
+    values = np.linspace(-1, 1, 60)
+    labels = np.where(values > 0, "yes", "no")
+    pd.DataFrame({"a": values, "b": -values, "label": labels}).to_csv("t.csv", index=False)
+    table = ("dataset=table", "dataset.path=t.csv", "dataset.label=label", "model=linear")
+    public = ("+dataset.classes=[no,yes]", "+dataset.numeric={a: [-1, 1], b: [-1, 1]}")
+    agt("train", *table, *public, "dataset.declared_size=48", PUBLIC, "hydra.run.dir=r").ended(0)
+    if queries is not None:
+        Path("q.csv").write_text(queries)
+    release = ("inputs=q.csv", "mechanism=randomized_response", "total.eps=1")
+    agt("predict", "run=r", *release, "hydra.run.dir=refused").ended(code)
+    assert not Path("refused").exists()
+
+
+def test_a_release_that_a_ledger_cannot_pay_leaves_no_folder(
+    predict: Predict, run: Run, agt: Agt
+) -> None:
+    pd.DataFrame(POINTS).to_csv("points.csv", index=False)
+    agt("ledger", "init", "loans", f"run={run('box')}", "total.eps=0.5").ended(0)
+    arguments = ("inputs=points.csv", "mechanism=randomized_response", "mechanism.eps=1")
+    refused = predict("box", *arguments, "ledger=loans", "force=true", "hydra.run.dir=refused")
+    refused.ended(3, "ledger")
+    assert not Path("refused").exists()

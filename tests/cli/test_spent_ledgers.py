@@ -9,7 +9,7 @@ from ledgers import people
 from museum import LINEAR
 
 from agt.errors import ConfigError
-from agt.ledger.ledger import Exhausted, Ledger, check_no_other_ledger, similar_table_warnings
+from agt.ledger.ledger import Exhausted, Ledger, check_no_other_ledger, find_matching_table
 from agt.ledger.tables import AdmittedTable
 from agt_cli.start.settings import StartSettings
 
@@ -145,8 +145,9 @@ def test_ids_that_match_are_said_to_match_by_chance_before_anything_else(tmp_pat
         path = ledger.path
     with pytest.raises(ConfigError, match=r"^The same ids.*by chance.*another_population=true"):
         check_no_other_ledger(tmp_path / "mine.ledger", mine)
-    (warning,) = similar_table_warnings(path, mine)
-    assert warning.startswith("The same ids")
+    match = find_matching_table(path, mine)
+    assert match is not None
+    assert match.by_names
 
 
 def test_a_match_of_data_is_not_said_to_be_chance(tmp_path: Path) -> None:
@@ -155,8 +156,9 @@ def test_a_match_of_data_is_not_said_to_be_chance(tmp_path: Path) -> None:
         path = ledger.path
     with pytest.raises(ConfigError, match=r"^the people of yours already have a ledger"):
         check_no_other_ledger(tmp_path / "mine.ledger", table)
-    (warning,) = similar_table_warnings(path, table)
-    assert "The same ids" not in warning
+    match = find_matching_table(path, table)
+    assert match is not None
+    assert not match.by_names
 
 
 @pytest.mark.parametrize(

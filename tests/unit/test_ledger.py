@@ -24,7 +24,8 @@ from agt.ledger.book import Debit
 from agt.ledger.chain import START, Entry, Head
 from agt.ledger.descriptions import clock_warnings
 from agt.ledger.head_file import HeadFile
-from agt.ledger.ledger import Exhausted, Ledger, similar_table_warnings
+from agt.ledger.ledger import Exhausted, Ledger, find_matching_table
+from agt.ledger.ledger_list import put_on_list, similar_ledgers_warning
 from agt.ledger.tables import AdmittedTable, hash_names, sample_names
 from agt.ledger.unit import SINGLE_RECORDS, Unit
 from agt.mechanisms.budget import Allowance, Cost, Lot, eps_so_far
@@ -271,19 +272,44 @@ def test_two_ledgers_of_a_folder_never_hold_the_same_people(tmp_path: Path) -> N
     new(tmp_path / "sub", "again").close()
 
 
-def named(names: list[str], data: str, **others: Any) -> AdmittedTable:
-    return AdmittedTable("customers", data * 32, people=sample_names(np.array(names)), **others)
+def named(names: list[str], data: str, name: str = "customers", **others: Any) -> AdmittedTable:
+    return AdmittedTable(name, data * 32, people=sample_names(np.array(names, str)), **others)
 
 
-@pytest.mark.parametrize(("shared", "by_chance"), [("names", True), ("data", False)])
-def test_a_warning_of_shared_names_alone_says_that_they_may_be_chance(
-    tmp_path: Path, shared: str, by_chance: bool
-) -> None:
+def test_the_strongest_sign_of_the_same_people_is_found(tmp_path: Path) -> None:
     names = [f"P{number:05d}" for number in range(300)]
     path = tmp_path / "loans.ledger"
-    Ledger.create(path, people(), tables=[named(names, "a")]).close()
-    (warning,) = similar_table_warnings(path, named(names, "b" if shared == "names" else "a"))
-    assert ("P00001" in warning) == by_chance
+    Ledger.create(path, people(), tables=[named(names, "a"), named([], "b")]).close()
+
+    def shared(table: AdmittedTable, **compared: bool) -> tuple[str, bool] | None:
+        match = find_matching_table(path, table, **compared)
+        return None if match is None else (match.shared, match.by_names)
+
+    assert shared(named(names, "b")) == ("data", False), "although an earlier table has the names"
+    by_names = shared(named(names, "c"))
+    assert by_names is not None
+    assert by_names[1]
+    assert shared(named(names, "c"), compare_names=False) is None
+    assert shared(named([], "c")) is None
+    assert shared(named([], "c"), compare_properties=True) == ("name", False)
+
+
+def test_ledgers_in_other_folders_are_named_in_one_sentence(tmp_path: Path) -> None:
+    names = [f"P{number:05d}" for number in range(300)]
+    for number in range(6):
+        data = "a" if number == 5 else "b"
+        folder = tmp_path / f"team{number}"
+        folder.mkdir()
+        table = named(names, data)
+        with Ledger.create(folder / "loans.ledger", people(), tables=[table]) as ledger:
+            put_on_list(ledger)
+    warning = similar_ledgers_warning(tmp_path / "mine" / "my.ledger", named(names, "a"))
+    assert warning.index("team5") < warning.index("team0"), "the same data come first"
+    assert "same data" in warning
+    assert "same ids" in warning
+    assert "3 more" in warning
+    assert len(warning) < 200 + 3 * len(str(tmp_path / "team0/loans.ledger: same ids"))
+    assert not similar_ledgers_warning(tmp_path / "mine" / "my.ledger", named(["x"], "c", name="d"))
 
 
 def test_the_same_people_are_known_by_their_names(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from agt.mechanisms.objective import (
     release_objective,
     tilt_noise,
 )
-from agt.mechanisms.planning import Budget, planned_weights, weights_options
+from agt.mechanisms.planning import planned_weights, weights_options
 from agt.mechanisms.weights_mechanism import labels_from
 from agt.models.linear import LinearModel
 from agt.models.model import Model
@@ -334,8 +334,8 @@ def test_a_budget_below_the_change_of_volume_is_refused_before_anything_is_drawn
     queries = ball(5, 2, 1)[0]
     labels = np.zeros(5, dtype=int)
     option = weights_options(model, queries, labels)[mechanism.name]
-    assert not planned_weights({mechanism.name: option}, [Budget(0.1, 1e-5, 1)])
-    assert planned_weights({mechanism.name: option}, [Budget(3.0, 1e-5, 1)])
+    assert not planned_weights({mechanism.name: option}, [0.1], 1e-5)
+    assert planned_weights({mechanism.name: option}, [3.0], 1e-5)
 
 
 def test_a_model_that_was_read_back_has_no_records(tmp_path: Path) -> None:
