@@ -23,49 +23,17 @@ from agt_cli.report.quality_md import grid_end
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
 from agt_cli.verify.comparison import SAME, check_entries, check_match, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import Record, check_not_better, check_version, model_of
+from agt_cli.verify.folders import Record, check_version, model_of
 
 CLAIM_FILE = "claim.json"
 CERTIFICATES = "certificates.parquet"
 CERTIFIED = "tables/certified.csv"
 INTERVALS = "tables/intervals.csv"
 INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
-DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_ROWS_PER_BYTE = 64
 """Rows that a byte of certificates.parquet may hold; a file with more would unpack to more than agt
 writes.
 """
-
-
-def check_descent(record: Record, trained: Record | None) -> None:
-    """Raise Broken if a record claims a condition more strongly than its training run does.
-
-    Args:
-        record: the record that is checked.
-        trained: the training run that it was made from; None, or the record itself: nothing is
-            compared.
-    """
-    if trained is not None and trained is not record:
-        check_not_better(record, trained.conditions, "the training run")
-
-
-def check_data(record: Record, trained: Record | None) -> None:
-    """Raise Broken unless a record names the same data in env.json as its training run.
-
-    Args:
-        record: the record that is checked.
-        trained: the training run that it was made from; None: nothing is compared.
-    """
-    if trained is None or trained.command != "train":
-        return
-    for key in DATA_KEYS:
-        recorded = record.environment.get(key)
-        trained_value = trained.environment.get(key)
-        if recorded != trained_value:
-            raise Broken(
-                f"the entry '{key}' is {recorded} in env.json, but {trained_value} in env.json of "
-                "the training run"
-            )
 
 
 def is_line_by_line(record: Record) -> bool:
