@@ -13,7 +13,7 @@ from agt_cli.runs.prepare import Prepared, RunSettings
 
 from .bench import Bench
 from .experiment import Artifact, Experiment, Profile, ProfileName
-from .runs import Finished, Runs, Standing, TableAndFacts
+from .runs import Finished, PrivacyBasis, Runs, TableAndFacts
 
 Overrides = tuple[str, ...]
 Purpose = Literal["privacy", "unlearning"]
@@ -23,44 +23,54 @@ Key = dict[Any, Any]  # columns of a row, by name
 
 @dataclass(frozen=True)
 class Entry:
-    """One artifact in its profiles, and the only door to its runs.
+    """One artifact of an experiment, from which its kind gets runs, models and data.
 
     Attributes:
-        profiles: those asked for, by name, in order.
-        used: what was handed out, by what it was asked for: a memo, and what the report says of the
-            runs.
+        experiment: the experiment.
+        artifact: the artifact.
+        profiles: the profiles that are made, by name, in their order.
+        runs: trains runs, or finds them where they are stored.
+        used: the runs and models that were returned so far, by their overrides and queries; a
+            cache, from which the report says what no proof of privacy covers.
     """
 
     experiment: Experiment
     artifact: Artifact
     profiles: Profiles
     runs: Runs
-    used: dict[tuple[Any, ...], Standing] = field(default_factory=dict, compare=False)
+    used: dict[tuple[Any, ...], PrivacyBasis] = field(default_factory=dict, compare=False)
 
     def overrides(
         self, name: ProfileName, own: Sequence[str], last: Sequence[str] = ()
     ) -> Overrides:
-        """Overrides of a run: the experiment's, the profile's, its own, what the profile insists
-        on, and ``last``.
+        """Return the overrides of a run of one profile; of several that set one key, the last.
+
+        They are those of the experiment and of the profile, the run's own, and the final ones of
+        the profile.
+
+        Args:
+            name: the name of the profile.
+            own: the run's own overrides; ``relation=@privacy`` and ``relation=@unlearning`` become
+                the profile's relation for that claim.
+            last: overrides after all others.
         """
         profile = self.profiles[name]
-        relations = {"@privacy": profile.privacy, "@unlearning": profile.unlearning}
-        named = []
-        for word in own:
-            relation = relations.get(word.removeprefix("relation="))
-            named.append(f"relation={relation}" if relation else word)
+        relations = {
+            "relation=@privacy": f"relation={profile.privacy}",
+            "relation=@unlearning": f"relation={profile.unlearning}",
+        }
+        own = [relations.get(override, override) for override in own]
         overrides = [
             *self.experiment.base,
             f"relation={profile.privacy}",
             *profile.overrides,
-            *named,
+            *own,
             *profile.final,
         ]
-        members = [word for word in named if word.startswith("ensemble.members=")]
-        if any(word != "ensemble.members=1" for word in members):
+        members = [override for override in own if override.startswith("ensemble.members=")]
+        if any(override != "ensemble.members=1" for override in members):
             overrides += profile.ensembles
-        # of two that set one key, the later
-        by_key = {word.split("=")[0]: word for word in (*overrides, *last)}
+        by_key = {override.split("=")[0]: override for override in (*overrides, *last)}
         return tuple(by_key.values())
 
     def run(
@@ -72,36 +82,54 @@ class Entry:
         queries: np.ndarray | None = None,
         last: Sequence[str] = (),
     ) -> Finished:
-        """A run of one profile, asked about its test records or about ``queries``; ``last``: as
-        of ``overrides``.
+        """Return a run of one profile with its answers, from the cache, its folder, or made now.
+
+        Args:
+            name: the name of the profile.
+            own: the run's own overrides, as of ``overrides``.
+            label: a description of the run, for progress; empty: the profile says enough.
+            on: a name of the queries.
+            queries: [n, ...] the queries; None: the test records.
+            last: overrides after all others.
         """
         overrides = self.overrides(name, own, last)
-        found = self.used.get((overrides, on))
-        if not isinstance(found, Finished):
-            words = f"{self.artifact.source}, {name}{label and ': ' + label}"
-            found = self.used[overrides, on] = self.runs.finished(overrides, words, on, queries)
-        return found
+        known = self.used.get((overrides, on))
+        if isinstance(known, Finished):
+            return known
+        description = f"{self.artifact.source}, {name}"
+        if label:
+            description = f"{description}: {label}"
+        finished = self.runs.finished(overrides, description, on, queries)
+        self.used[overrides, on] = finished
+        return finished
 
     def model(self, name: ProfileName, own: Sequence[str]) -> Model:
-        """A trained linear head of one profile, for what the kept tables do not hold."""
+        """Train a linear head of one profile, and return it.
+
+        It is for results that need more than the answers that are stored of runs.
+        """
         overrides = self.overrides(name, own)
         model = self.runs.model(overrides, "a linear head")
-        self.used[overrides, "model"] = Standing(
+        self.used[overrides, "model"] = PrivacyBasis(
             model.problem.settings.relation.name, model.conditions
         )
         return model
 
     def data(self, name: ProfileName, own: Sequence[str]) -> tuple[Prepared, RunSettings]:
-        """What a run of one profile trains on, and its settings."""
+        """Return the data that a run of one profile is trained on, and its settings."""
         overrides = self.overrides(name, own)
         return self.runs.prepared(overrides), self.runs.settings(overrides)[1]
 
     def bench(self, name: ProfileName, own: Sequence[str], **training: Any) -> Bench:
-        """A run's own head as anybody may start it, from a public base model's dense layers or at
-        random, and its records.
+        """Return the untrained head of a run with its records, to be trained by another method.
+
+        The head starts from the dense layers of a public base model, if the run has one, otherwise
+        at random.
 
         Args:
-            training: what differs from the run's settings of training.
+            name: the name of the profile.
+            own: the run's own overrides.
+            training: settings of the training in place of the run's.
         """
         prepared, settings = self.data(name, own)
         changed = replace(settings.training, **training)
@@ -127,8 +155,15 @@ def once(
     make: Callable[[Prepared, RunSettings], list[Key]],
     on: str,
 ) -> list[Key]:
-    """Rows that ``make`` makes of a run of one profile, found again; ``on``: as of
-    ``Runs.once``.
+    """Return rows of a table about a run of one profile, from its folder or computed now.
+
+    Args:
+        entry: the artifact.
+        name: the name of the profile.
+        own: the run's own overrides.
+        label: a description of the run, for progress.
+        make: computes the rows from the run's data and settings.
+        on: a name of what ``make`` computes, which is part of the run's signature.
     """
     overrides = entry.overrides(name, own)
 

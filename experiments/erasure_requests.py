@@ -7,7 +7,7 @@ removing records costs, promises and leaves, on the same requests.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -254,8 +254,8 @@ class ErasureMethods(Kind):
         def make(prepared: Prepared, settings: RunSettings) -> list[Key]:
             unit_of_row = prepared.dataset.train.units
             units = np.random.default_rng(0).permutation(np.unique(unit_of_row))
-            gone = np.isin(unit_of_row, units[: self.requests])
-            return [ERASURE_METHODS[method](prepared, settings, gone)]
+            removed = np.isin(unit_of_row, units[: self.requests])
+            return [ERASURE_METHODS[method](prepared, settings, removed).row]
 
         label = f"{key['set']}: {method}"
         *_, last_profile = self.profiles
@@ -286,116 +286,169 @@ ERASURE_NOTES = (
     "noise's seed is fixed here: a simulation.",
 )
 
-COMPARED = (
-    "seconds",
-    "seconds each",
-    "training",
-    "accuracy before",
-    "accuracy after",
-    "answered",
-    "promise",
-    "requests supported",
-)
+
+@dataclass(frozen=True)
+class MethodResult:
+    """What one method of removing records costs, promises and leaves.
+
+    Attributes:
+        seconds: the seconds that all requests take.
+        seconds_each: the seconds for each record.
+        training_seconds: the seconds of the training before the requests.
+        accuracy_before, accuracy_after: the test accuracy before and after the requests.
+        promise: what the method promises of the remaining model.
+        requests_supported: how many requests the method supports before the model has to be
+            trained again.
+        answered: the share of queries that are answered after the requests.
+    """
+
+    seconds: float
+    seconds_each: float
+    training_seconds: float
+    accuracy_before: float
+    accuracy_after: float
+    promise: str
+    requests_supported: float
+    answered: float = 1.0
+
+    @property
+    def row(self) -> Key:
+        """The columns of the table, in their order."""
+        return {
+            "seconds": self.seconds,
+            "seconds each": self.seconds_each,
+            "training": self.training_seconds,
+            "accuracy before": self.accuracy_before,
+            "accuracy after": self.accuracy_after,
+            "answered": self.answered,
+            "promise": self.promise,
+            "requests supported": self.requests_supported,
+        }
 
 
-def _row(*values: float | str) -> Key:
-    """What one method is compared by."""
-    return dict(zip(COMPARED, values, strict=True))
+def _without_records(prepared: Prepared, removed: np.ndarray) -> Prepared:
+    """Return the data without some training records.
 
-
-def _remaining(prepared: Prepared, gone: np.ndarray) -> Prepared:
+    Args:
+        prepared: the data.
+        removed: [n] bool, the training records to leave out.
+    """
     dataset = prepared.dataset
-    remaining = replace(dataset, train=dataset.train.take(~gone))
+    remaining = replace(dataset, train=dataset.train.take(~removed))
     return replace(prepared, dataset=remaining)
 
 
-def _newton(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
+def _remove_by_newton(
+    prepared: Prepared, settings: RunSettings, removed: np.ndarray
+) -> MethodResult:
+    """Remove records by Newton steps, one at a time; arguments as of ``ERASURE_METHODS``.
+
+    Where the bound on the residual gradient exceeds what the noise hides, passes over the remaining
+    records make it smaller.
+    """
     trained = removing(prepared, settings, "newton")
     test = prepared.dataset.test
-    head = trained.head
-    rows = np.flatnonzero(gone)
     model = trained.model
-    before = head.residual
-    allowed = model.budget or math.inf
+    head = trained.head
+    initial_residual = head.residual
+    allowed_residual = model.budget or math.inf
+    rows = np.flatnonzero(removed)
+    increases = []
     started = time.perf_counter()
-    bounds = []
     for count, row in enumerate(rows, start=1):
         step = head.remove(trained.x[[row]], trained.targets[[row]])
-        bounds.append(step.after - step.before)
-        if head.residual > allowed:
-            reduce_residual(head, *trained.left(rows[:count]), allowed)
+        increases.append(step.after - step.before)
+        if head.residual > allowed_residual:
+            remaining = trained.left(rows[:count])
+            reduce_residual(head, *remaining, allowed_residual)
     seconds = time.perf_counter() - started
     after = model.with_weight(torch.from_numpy(head.weight))
-    scores = accuracy(model, test), accuracy(after, test)
-    promise = f"({model.config.eps:g}, {model.config.delta:g}), oblivious"
-    affordable = (allowed - before) / float(np.mean(bounds))
-    most = math.floor(min(float(len(trained.x)), affordable))
-    return _row(seconds, seconds / len(rows), trained.seconds, *scores, 1.0, promise, most)
-
-
-def _retrain(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
-    trained = removing(prepared, settings, "retrain")
-    test = prepared.dataset.test
-    again = removing(_remaining(prepared, gone), settings, "retrain")
-    scores = accuracy(trained.model, test), accuracy(again.model, test)
-    return _row(
-        again.seconds,
-        again.seconds,
-        trained.seconds,
-        *scores,
-        1.0,
-        "exact, adaptive",
-        float(len(trained.x)),
+    affordable = (allowed_residual - initial_residual) / float(np.mean(increases))
+    return MethodResult(
+        seconds=seconds,
+        seconds_each=seconds / len(rows),
+        training_seconds=trained.seconds,
+        accuracy_before=accuracy(model, test),
+        accuracy_after=accuracy(after, test),
+        promise=f"({model.config.eps:g}, {model.config.delta:g}), oblivious",
+        requests_supported=math.floor(min(float(len(trained.x)), affordable)),
     )
 
 
-def _sisa(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
-    model, training = _fitted(prepared, settings, EnsembleModel)
+def _retrain(prepared: Prepared, settings: RunSettings, removed: np.ndarray) -> MethodResult:
+    """Train on the remaining records from scratch; arguments as of ``ERASURE_METHODS``."""
+    trained = removing(prepared, settings, "retrain")
+    retrained = removing(_without_records(prepared, removed), settings, "retrain")
+    test = prepared.dataset.test
+    return MethodResult(
+        seconds=retrained.seconds,
+        seconds_each=retrained.seconds,  # one request alone takes as long
+        training_seconds=trained.seconds,
+        accuracy_before=accuracy(trained.model, test),
+        accuracy_after=accuracy(retrained.model, test),
+        promise="exact, adaptive",
+        requests_supported=float(len(trained.x)),
+    )
+
+
+def _retrain_shards(prepared: Prepared, settings: RunSettings, removed: np.ndarray) -> MethodResult:
+    """Train the members again that lost a record (SISA); arguments as of ``ERASURE_METHODS``."""
+    model, training_seconds = _fitted(prepared, settings, EnsembleModel)
+    test = prepared.dataset.test
     with TemporaryDirectory() as folder:
         store = NewFolder(Path(folder), "train")
         model.save(store)
         model.save_shards(store)
         store.finish()
         started = time.perf_counter()
-        problem = _remaining(prepared, gone).problem(settings)
+        problem = _without_records(prepared, removed).problem(settings)
         after = retrain_affected(problem, Folder.open(Path(folder), "train")).model
         seconds = time.perf_counter() - started
-    scores = accuracy(model, prepared.dataset.test), accuracy(after, prepared.dataset.test)
-    return _row(
-        seconds,
-        seconds / int(gone.sum()),
-        training,
-        *scores,
-        1.0,
-        "exact, adaptive",
-        float(len(gone)),
+    return MethodResult(
+        seconds=seconds,
+        seconds_each=seconds / int(removed.sum()),
+        training_seconds=training_seconds,
+        accuracy_before=accuracy(model, test),
+        accuracy_after=accuracy(after, test),
+        promise="exact, adaptive",
+        requests_supported=float(len(removed)),
     )
 
 
-def _certificate(prepared: Prepared, settings: RunSettings, gone: np.ndarray) -> Key:
-    model, training = _fitted(prepared, settings, LinearModel)
+def _abstain_by_certificate(
+    prepared: Prepared, settings: RunSettings, removed: np.ndarray
+) -> MethodResult:
+    """Answer only what no removal of so many units can change, and train nothing.
+
+    Arguments as of ``ERASURE_METHODS``.
+    """
+    model, training_seconds = _fitted(prepared, settings, LinearModel)
     test = prepared.dataset.test
     certificates = model.certify(test.features)
-    units_gone = np.unique(prepared.dataset.train.units[gone])
-    stable = certificates.stable_distance >= len(units_gone)
-    right = certificates.prediction == test.labels
-    after = float(right[stable].mean()) if stable.any() else float("nan")
-    supported = float(np.median(certificates.stable_distance))
-    answered = float(stable.mean())
-    return _row(
-        0.0,
-        0.0,
-        training,
-        float(right.mean()),
-        after,
-        answered,
-        "exact where answered, adaptive",
-        supported,
+    removed_units = np.unique(prepared.dataset.train.units[removed])
+    is_answered = certificates.stable_distance >= len(removed_units)
+    is_right = certificates.prediction == test.labels
+    accuracy_of_answered = math.nan
+    if is_answered.any():
+        accuracy_of_answered = float(is_right[is_answered].mean())
+    return MethodResult(
+        seconds=0.0,
+        seconds_each=0.0,
+        training_seconds=training_seconds,
+        accuracy_before=float(is_right.mean()),
+        accuracy_after=accuracy_of_answered,
+        promise="exact where answered, adaptive",
+        requests_supported=float(np.median(certificates.stable_distance)),
+        answered=float(is_answered.mean()),
     )
 
 
 def _fitted(prepared: Prepared, settings: RunSettings, kind: type) -> tuple[Any, float]:
-    """A model of this kind, and the seconds that it took."""
+    """Train a model; return it and the seconds that this took.
+
+    Raises:
+        ConfigError: the settings give a model of another class than ``kind``.
+    """
     started = time.perf_counter()
     model = fit(prepared.problem(settings))
     if not isinstance(model, kind):
@@ -403,10 +456,14 @@ def _fitted(prepared: Prepared, settings: RunSettings, kind: type) -> tuple[Any,
     return model, time.perf_counter() - started
 
 
-ERASURE_METHODS: dict[str, Callable[[Prepared, RunSettings, np.ndarray], Key]] = {
-    "newton": _newton,
-    "sisa": _sisa,
+ERASURE_METHODS: dict[str, Callable[[Prepared, RunSettings, np.ndarray], MethodResult]] = {
+    "newton": _remove_by_newton,
+    "sisa": _retrain_shards,
     "retrain": _retrain,
-    "certificate": _certificate,
+    "certificate": _abstain_by_certificate,
 }
-"""The methods of removing records, by name: each takes which training records are to go."""
+"""The methods of removing records, by name.
+
+Each takes the data, the settings of the run, and which of the training records are removed, [n]
+bool.
+"""

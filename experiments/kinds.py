@@ -25,10 +25,10 @@ class Figure:
     """One figure.
 
     Attributes:
-        caption: what it shows.
-        points: what is drawn; its CSV.
+        caption: a sentence that says what it shows.
+        points: the data that is drawn, which becomes the figure's CSV file.
         draw: draws the points, and writes the figure's files.
-        name: added to the artifact's.
+        name: the end of the figure's name, after that of the artifact.
     """
 
     caption: str
@@ -42,10 +42,12 @@ class Shown:
     """What is shown of an artifact's rows.
 
     Attributes:
-        table: below the figures.
-        extra: further tables, by what is added to the artifact's name.
-        measured: the rows that numbers are compared from, each with its key; None: the table.
+        table: the table below the figures.
+        figures: the figures.
         notes: sentences for the report.
+        measured: the rows that are compared with published numbers, each with its key; None: those
+            of the table.
+        extra: further tables, by the end of their names, after that of the artifact.
     """
 
     table: pd.DataFrame
@@ -72,7 +74,7 @@ class Kind:
 
     @property
     def keys(self) -> list[Key]:
-        """What the rows go through; it is known before anything is trained."""
+        """The keys of the rows, in their order, which are known before anything is trained."""
         raise NotImplementedError
 
     def measure(self, entry: Entry, key: Key) -> Iterable[Key]:
@@ -102,7 +104,7 @@ def tidy(keys: Iterable[Key], measure: Callable[[Key], Iterable[Key]]) -> pd.Dat
 
 
 def grid(**columns: Iterable[Any]) -> list[Key]:
-    """A key for each combination, the last column changing fastest."""
+    """Return a key for each combination of values, the last column changing fastest."""
     return [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
 
 
@@ -114,8 +116,15 @@ def wide(
     wanted: Iterable[Any],
     name: str,
 ) -> pd.DataFrame:
-    """A row for each distinct ``about``; beside it ``value`` at each wanted ``column``, under
-    ``name``; NaN: no such.
+    """Return a table in which several rows of another one are columns beside one another.
+
+    Args:
+        rows: the table.
+        about: the columns that tell the new rows apart.
+        column: the column whose values become columns.
+        value: the column whose numbers become the cells; a number that is missing becomes NaN.
+        wanted: which values of ``column`` become columns.
+        name: a format string that makes the title of a column from its value.
     """
     values = rows.set_index([*about, column])[value]
     cells = values.unstack(sort=False).reindex(columns=list(wanted))

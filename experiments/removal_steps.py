@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from agt.errors import ConfigError
 from agt.models.model import accuracy
-from agt.settings import Count, keyword_schema
+from agt.settings import Accounting, Count, keyword_schema
 from agt.unlearning.newton import worst_step_increase
 from agt_cli.runs.prepare import Prepared, RunSettings
 
@@ -99,13 +100,12 @@ class RemovalBounds(Kind):
             raise ConfigError(
                 f"removals={self.removals} exceeds {len(trained.x)}, the number of training records"
             )
-        found = [
-            *_anew(trained, self.removals, 1, ONE_AT_A_TIME),
-            *_anew(trained, self.removals, self.batch, self.many),
-            *_kept(trained, self.removals, ONE_AT_A_TIME),
+        bounds = [
+            *_bounds_of_new_matrices(trained, self.removals, 1, ONE_AT_A_TIME),
+            *_bounds_of_new_matrices(trained, self.removals, self.batch, self.many),
+            *_bounds_of_updated_matrices(trained, self.removals),
         ]
-        columns = ("accounting", "way", "removed", "residual")
-        return [dict(zip(columns, line, strict=True)) for line in found if line[2] in self.counts]
+        return [asdict(bound) for bound in bounds if bound.removed in self.counts]
 
     def rows(self, entry: Entry) -> pd.DataFrame:
         on = f"bounds {self.removals} {self.batch} {self.every}"
@@ -151,43 +151,77 @@ class RemovalBounds(Kind):
         return Shown(last, [Figure(caption, points, draw)], BOUNDS_NOTES, extra={"_all": rows})
 
 
-Line = tuple[str, str, int, float]  # accounting, way, records removed, a bound on the residual
+@dataclass(frozen=True)
+class ResidualBound:
+    """A bound on the norm of the gradient's residual, or its norm, after some removals.
+
+    Attributes:
+        accounting: the accounting of the profiles that show it.
+        way: how it is bounded or measured.
+        removed: the number of records that were removed.
+        residual: the bound, or the norm.
+    """
+
+    accounting: Accounting
+    way: str
+    removed: int
+    residual: float
 
 
-def _anew(trained: Removing, removals: int, size: int, words: str) -> Iterator[Line]:
-    """With matrices formed anew for each step, as 003 does: its bounds, ours on the same steps,
-    and what they leave.
+def _bounds_of_new_matrices(
+    trained: Removing, removals: int, batch: int, batches: str
+) -> Iterator[ResidualBound]:
+    """Yield bounds of removals for each of which the Hessian is formed again, as 003 does.
+
+    After each batch these are 003's two bounds, the norm of the residual, and our bound.
+
+    Args:
+        trained: the head, and the records that it was trained on.
+        removals: how many records are removed.
+        batch: how many of them are removed in one step.
+        batches: what the ways call such steps.
     """
     head = trained.head
     objective = trained.objective
-    gone = trained.drawn(removals)
-    worst = bound = 0.0
-    for removed in range(size, removals + 1, size):
-        rows = gone[removed - size : removed]
-        left = trained.left(gone[:removed])
-        step = head.remove(trained.x[rows], trained.targets[rows], remaining=left[0])
-        worst += 4 * worst_step_increase(GAMMA, size, head.count, objective.strength)
-        bound += published(step, objective)
-        yield "paper", f"worst case, {words}", removed, worst
-        yield "paper", f"bound, {words}", removed, bound
-        gradient = objective.gradient(head.weight, *left, head.tilt)
-        yield "paper", f"residual, {words}", removed, gradient.norm_bound
-        yield "rigorous", f"bound, {words}", removed, head.residual
+    removed_rows = trained.drawn(removals)
+    worst_case = 0.0
+    data_dependent = 0.0
+    for removed in range(batch, removals + 1, batch):
+        rows = removed_rows[removed - batch : removed]
+        remaining = trained.left(removed_rows[:removed])
+        step = head.remove(trained.x[rows], trained.targets[rows], remaining=remaining[0])
+        worst_case += 4 * worst_step_increase(GAMMA, batch, head.count, objective.strength)
+        yield ResidualBound("paper", f"worst case, {batches}", removed, worst_case)
+        data_dependent += published(step, objective)
+        yield ResidualBound("paper", f"bound, {batches}", removed, data_dependent)
+        residual = objective.gradient(head.weight, *remaining, head.tilt).norm_bound
+        yield ResidualBound("paper", f"residual, {batches}", removed, residual)
+        yield ResidualBound("rigorous", f"bound, {batches}", removed, head.residual)
 
 
-def _kept(trained: Removing, removals: int, words: str) -> Iterator[Line]:
-    """With matrices that are kept up, one record at a time; and with the residual measured after
-    each.
+def _bounds_of_updated_matrices(trained: Removing, removals: int) -> Iterator[ResidualBound]:
+    """Yield bounds of removals, one at a time, for which the Hessian is updated in place.
+
+    After each there are two: our bound, and the residual that is measured after further Newton
+    steps.
+
+    Args:
+        trained: the head, and the records that it was trained on.
+        removals: how many records are removed.
     """
     head = trained.head
     polished = trained.head
-    gone = trained.drawn(removals)
-    for removed, row in enumerate(gone, start=1):
-        for one in (head, polished):
-            one.remove(trained.x[[row]], trained.targets[[row]])
-        polished.repeat_newton_steps(*trained.left(gone[:removed]))
-        yield "rigorous", f"bound, Hessian kept up, {words}", removed, head.residual
-        yield "rigorous", f"measured after each, {words}", removed, polished.residual
+    removed_rows = trained.drawn(removals)
+    for removed, row in enumerate(removed_rows, start=1):
+        features = trained.x[[row]]
+        targets = trained.targets[[row]]
+        head.remove(features, targets)
+        way = f"bound, Hessian kept up, {ONE_AT_A_TIME}"
+        yield ResidualBound("rigorous", way, removed, head.residual)
+        polished.remove(features, targets)
+        polished.repeat_newton_steps(*trained.left(removed_rows[:removed]))
+        way = f"measured after each, {ONE_AT_A_TIME}"
+        yield ResidualBound("rigorous", way, removed, polished.residual)
 
 
 @keyword_schema
@@ -210,26 +244,35 @@ class RemovalDifficulty(Kind):
     def _hardest_and_easiest(self, prepared: Prepared, settings: RunSettings) -> list[Key]:
         """Return the images of the two ends, ordered by how far their removal moves the weights."""
         trained = removing(prepared, settings, "removal_difficulty")
-        one_by_one = zip(trained.x[:, None], trained.targets[:, None], strict=True)
-        steps = [deepcopy(trained.head).remove(x, targets) for x, targets in one_by_one]
-        moved = np.array([step.length for step in steps])
-        order = np.argsort(moved)
+        lengths = []
+        for x, targets in zip(trained.x[:, None], trained.targets[:, None], strict=True):
+            step = deepcopy(trained.head).remove(x, targets)
+            lengths.append(step.length)
+        moved = np.array(lengths)
         labels = trained.targets.argmax(axis=1)
         if trained.targets.shape[1] == 1:
             labels = trained.targets[:, 0] > 0
         side = math.isqrt(trained.x.shape[1])  # beside the pixels there is the bias
-        pixels = [f"p{at}" for at in range(side * side)]
+        pixels = [f"p{index}" for index in range(side * side)]
+        from_easiest = np.argsort(moved)
+        rows_of_end = {
+            "hardest": from_easiest[::-1][: self.images],
+            "easiest": from_easiest[: self.images],
+        }
         found = []
-        for which, chosen in (
-            ("hardest", order[::-1][: self.images]),
-            ("easiest", order[: self.images]),
-        ):
-            for rank, row in enumerate(chosen, start=1):
-                about = {"profile": EVERY, "side": which, "rank": rank}
-                about["digit"] = prepared.dataset.classes[int(labels[row])]
-                about["moved"] = moved[row]
+        for end, rows in rows_of_end.items():
+            for rank, row in enumerate(rows, start=1):
                 image = dict(zip(pixels, trained.x[row].tolist(), strict=False))
-                found.append({**about, **image})
+                found.append(
+                    {
+                        "profile": EVERY,
+                        "side": end,
+                        "rank": rank,
+                        "digit": prepared.dataset.classes[int(labels[row])],
+                        "moved": moved[row],
+                        **image,
+                    }
+                )
         return found
 
     def rows(self, entry: Entry) -> pd.DataFrame:
@@ -304,8 +347,8 @@ class RemovalTimes(Kind):
         records, features = trained.x.shape
         outputs = trained.targets.shape[1]
         size = {"records": records, "features": features, "outputs": outputs}
-        paper = _timed(trained, self.anew, True)
-        ours = _timed(trained, self.removals, False)
+        paper = _median_seconds_of_removal(trained, self.anew, forms_hessian=True)
+        ours = _median_seconds_of_removal(trained, self.removals, forms_hessian=False)
         found = {"training": trained.seconds, "paper": paper, "ours": ours}
         return [{**size, **found, "accuracy": accuracy(trained.model, prepared.dataset.test)}]
 
@@ -327,16 +370,23 @@ class RemovalTimes(Kind):
         return {f"{key['row']}: seconds of {what}": what for what in ("removal", "training")}
 
 
-def _timed(trained: Removing, removals: int, anew: bool) -> float:
-    """The median of the seconds that one record's removal takes, the Hessian formed ``anew`` for
-    each or kept up.
+def _median_seconds_of_removal(trained: Removing, removals: int, forms_hessian: bool) -> float:
+    """Return the median of the seconds that it takes to remove one record.
+
+    Args:
+        trained: the head, and the records that it was trained on.
+        removals: how many removals are timed.
+        forms_hessian: True: the Hessian of the remaining records is formed for each removal.
+            False: it is updated in place.
     """
     head = trained.head
-    taken = []
-    gone = trained.drawn(removals)
-    for count, row in enumerate(gone, start=1):
-        remaining = trained.left(gone[:count])[0] if anew else None
+    seconds = []
+    removed_rows = trained.drawn(removals)
+    for count, row in enumerate(removed_rows, start=1):
+        remaining = None
+        if forms_hessian:
+            remaining, _ = trained.left(removed_rows[:count])
         started = time.perf_counter()
         head.remove(trained.x[[row]], trained.targets[[row]], remaining)
-        taken.append(time.perf_counter() - started)
-    return float(np.median(taken))
+        seconds.append(time.perf_counter() - started)
+    return float(np.median(seconds))

@@ -13,7 +13,7 @@ from agt_cli.report.record import RunRecord
 from .entry import Entry
 from .experiment import Published
 from .kinds import EVERY, Kind, Shown
-from .runs import Finished, without_proof
+from .runs import Finished, unproved_relations
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def render(entry: Entry, kind: Kind, record: RunRecord) -> Section:
             tables["_published"] = compared
         for name, table in tables.items():
             record.table(artifact.id + name, table)
-    notes = (*artifact.notes, *shown.notes, *without_proof(entry.used.values()))
+    notes = (*artifact.notes, *shown.notes, *unproved_relations(entry.used.values()))
     needed = sum(run.seconds for run in entry.used.values() if isinstance(run, Finished))
     seconds = time.perf_counter() - started
     return Section(

@@ -1,14 +1,13 @@
-"""The runs that figures and tables need: trained and certified once, kept by signature, found again
-by whoever asks.
+"""The runs that figures and tables need: each is trained and certified once, stored, and reused.
 
-A signature is a hash of everything that a result depends on, to the last bit: the configuration
-without paths, digests of the data and of the queries, the code that computes, found from its
-imports, versions and the kind of machine. Runs are kept as the jobs of a sweep are
-(agt_cli/report/by_signature.py): the record that a signature names holds a table and facts about
-it, and a killed reproduction goes on where it stopped. A record that is not as it was written is an
-error, never used and never made again in silence.
+A run is stored in a folder that is named by its signature: a hash of everything that its results
+depend on, to the last bit. That is the configuration without paths, digests of the data and of the
+queries, the code that computes, found from its imports, versions and the kind of machine.
+``Runs.once`` looks for the folder, reads the table and the facts in it, or computes and writes
+them; so a reproduction that was killed resumes where it stopped. A stored run that was altered is
+an error: it is neither used nor computed again without saying so.
 
-Records are dealt out by a public hash, so that some choose settings and others report.
+Records are assigned to parts by a public hash, so that some choose settings and others report.
 """
 
 import json
@@ -49,7 +48,7 @@ from agt_cli.runs.prepare import (
     read_settings_and_learner,
 )
 
-COMMAND = "reproduce"  # of these records
+COMMAND = "reproduce"  # the command that writes these records
 RESULTS = "results.parquet"
 FACTS = "facts.json"
 TableAndFacts = tuple[pd.DataFrame, dict[str, Any]]
@@ -57,51 +56,56 @@ Make = Callable[[Prepared, RunSettings], TableAndFacts]
 """Computes the table and the facts of a run from its data and its settings."""
 
 
-def kept(place: Path) -> TableAndFacts | None:
-    """Return the table and the facts of the finished record in a folder; None: there is none.
+def read_stored(folder: Path) -> TableAndFacts | None:
+    """Return the table and the facts of a run that is stored in a folder; None: there is none.
 
     Args:
-        place: named by the signature.
+        folder: the folder, named by the signature of the run.
 
     Raises:
-        ConfigError: a file of it is damaged or edited, or the record is another result's: it is
-        named.
+        ConfigError: a file of it is damaged or edited, or it contains another run.
     """
     try:
-        run = finished_record(place, COMMAND, place.name)
+        run = finished_record(folder, COMMAND, folder.name)
         if run is None:
             return None
         return pd.read_parquet(BytesIO(run.read(RESULTS))), run.json(FACTS)
     except ConfigError as error:
         raise ConfigError(
-            f"{place} was altered or damaged after agt wrote it ({error}): delete it to compute "
+            f"{folder} was altered or damaged after agt wrote it ({error}): delete it to compute "
             "it again"
         ) from None
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What the guarantee of a run's labels rests on: its relation's name, and conditions a-g."""
+class PrivacyBasis:
+    """What a privacy guarantee of a run's labels depends on.
+
+    Attributes:
+        relation: the name of the relation, which says which datasets are neighbours.
+        conditions: the conditions a to g.
+    """
 
     relation: str
     conditions: tuple[Condition, ...]
 
     @property
     def counts(self) -> str:
-        """What one k counts."""
+        """A phrase that says what one k counts."""
         return RELATIONS[self.relation].describe_neighbours()
 
 
 @dataclass(frozen=True)
-class Finished(Standing):
-    """A run that was trained and asked.
+class Finished(PrivacyBasis):
+    """A run that was trained, with its answers to queries.
 
     Attributes:
-        frame: one row for each query: ``prediction``, ``distance``; ``label`` for test records;
-            ``gap`` and ``published_distance`` for ensembles of two classes.
-        facts: flat numbers: accuracy, seconds, sizes.
-        classes: their names.
-        ks: the grid; empty where every k is known.
+        frame: a row for each query, with the columns prediction and distance (the stable distance);
+            for test records also label; for ensembles of two classes also gap and
+            published_distance.
+        facts: the metrics of the model and the seconds that it took, by name.
+        classes: the names of the classes.
+        ks: the values of k with certificates; empty: every k has one.
     """
 
     frame: pd.DataFrame
@@ -110,44 +114,49 @@ class Finished(Standing):
     ks: tuple[int, ...]
 
     def evidence(self, vote: str = "certified") -> QueryEvidence:
-        """What mechanisms see of the test records."""
-        column = (
-            "published_distance"
-            if vote == "published" and "published_distance" in self.frame
-            else "distance"
-        )
-        gap = self.frame["gap"].to_numpy() if "gap" in self.frame else None
+        """Return what mechanisms that release labels take of the test records.
+
+        Args:
+            vote: how the distances of an ensemble are computed, as of ``Profile.vote``.
+        """
+        distance = self.frame["distance"].to_numpy()
+        if vote == "published" and "published_distance" in self.frame:
+            distance = self.frame["published_distance"].to_numpy()
         prediction = self.frame["prediction"].to_numpy()
         labels = self.frame["label"].to_numpy()
-        votes = prediction if gap is not None else None
-        return QueryEvidence(
-            labels, prediction, self.frame[column].to_numpy(), len(self.classes), gap, votes
-        )
+        gap = None
+        votes = None
+        if "gap" in self.frame:
+            gap = self.frame["gap"].to_numpy()
+            votes = prediction
+        return QueryEvidence(labels, prediction, distance, len(self.classes), gap, votes)
 
     @property
     def distance(self) -> np.ndarray:
-        """[n] stable distances."""
+        """The stable distances of the queries, [n]."""
         return self.frame["distance"].to_numpy()
 
     @property
     def accuracy(self) -> float:
-        """Of the nominal labels on the test records."""
+        """The share of test records that are answered right, without noise."""
         return float((self.frame["prediction"] == self.frame["label"]).mean())
 
     @property
     def seconds(self) -> float:
-        """Of training and certifying."""
+        """The seconds that training and certifying took together."""
         return float(self.facts["seconds_training"]) + float(self.facts["seconds_certifying"])
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Trains, certifies and keeps.
+    """Trains and certifies runs, and stores them.
 
     Attributes:
-        folder: where finished runs are kept.
-        common: overrides of every run: where data lies, how to compute.
-        loaded: data that was loaded, by its and its encoder's configuration: a memo.
+        folder: where finished runs are stored, each in a folder of its own.
+        common: the user's own overrides, which come last in every run.
+        console: shows progress.
+        loaded: the data that was loaded, by the configuration of the data and of its encoder; a
+            cache.
     """
 
     folder: Path
@@ -156,22 +165,23 @@ class Runs:
     loaded: dict[str, Prepared] = field(default_factory=dict, compare=False)
 
     def settings(self, overrides: Sequence[str]) -> tuple[dict[str, Any], RunSettings]:
-        """The resolved configuration and its typed form.
+        """Return the resolved configuration of a run, and its validated settings.
 
-        A definition's declaration of what its settings were chosen on is about them as they stand
-        in the file: what the user overrides voids it. The user's own is about the settings at hand.
+        An experiment's declaration of what its settings were chosen on is about the settings in its
+        file, so it does not hold if the user overrides one of them. A declaration by the user is
+        about the settings that are used.
         """
-        config = _settled((*overrides, *self.common))  # the user's own come last, and count
+        config = _resolved_config((*overrides, *self.common))
         if declares_public_choices(self.common):
             config = bind_to_settings(config)
         elif declares_public_choices(overrides):
-            config = bind_to_settings(config, hash_parts(_settled(overrides)))
-        # composed from the definition and from the user's own settings
+            config = bind_to_settings(config, hash_parts(_resolved_config(overrides)))
+        # The classes are named by the experiment's file and by the user, so they may be imported.
         with trusting(targets_of(config)):
             return config, read_settings_and_learner(config)
 
     def prepared(self, overrides: Sequence[str]) -> Prepared:
-        """The data of a run, loaded once for each dataset and encoder."""
+        """Return the data of a run, which is loaded once for each dataset and encoder."""
         config, settings = self.settings(overrides)
         key = json.dumps([config["dataset"], config["model"].get("encoder")], sort_keys=True)
         if key not in self.loaded:
@@ -179,7 +189,7 @@ class Runs:
         return self.loaded[key]
 
     def model(self, overrides: Sequence[str], label: str) -> Model:
-        """Train, whether or not it was done before: for what the kept tables do not hold."""
+        """Train a model, even if its run is stored, because stored runs have no models."""
         self.console.note(f"training: {label}")
         return fit(self.prepared(overrides), self.settings(overrides)[1], self.console)
 
@@ -190,15 +200,16 @@ class Runs:
         on: str = "test",
         queries: np.ndarray | None = None,
     ) -> Finished:
-        """The run of these overrides, asked about its test records or about ``queries``.
+        """Return the run of these overrides with its answers, from its folder or computed now.
 
         Args:
-            label: in words, for progress.
-            on: names the queries; part of the signature.
-            queries: [n, ...]; None: the test records.
+            overrides: the overrides of the run, without ``common``.
+            label: a description of the run, for progress.
+            on: a name of the queries, which is part of the signature.
+            queries: [n, ...] the queries; None: the test records.
 
         Raises:
-            ConfigError: the kept run's file is damaged, edited, or of another name.
+            ConfigError: a file of the stored run is damaged or edited, or is another run's.
         """
 
         def make(prepared: Prepared, settings: RunSettings) -> TableAndFacts:
@@ -206,33 +217,34 @@ class Runs:
             model = fit(prepared, settings, self.console)
             trained = time.perf_counter()
             test = prepared.dataset.test
-            asked = test.features
+            features = test.features
             labels: np.ndarray | None = test.labels
             if queries is not None:
-                asked = queries
+                features = queries
                 labels = None
-            frame, ks = answers(model, asked, prepared, labels, self.console)
+            frame, ks = answers(model, features, prepared, labels, self.console)
             seconds = {
                 "seconds_training": trained - started,
                 "seconds_certifying": time.perf_counter() - trained,
             }
-            conditions = [condition.as_json() for condition in model.conditions]
-            about = {
+            facts = {
+                "facts": {**model.metrics, **seconds},
+                "conditions": [condition.as_json() for condition in model.conditions],
                 "classes": prepared.dataset.classes,
                 "ks": ks,
                 "relation": settings.relation.name,
             }
-            return frame, {"facts": {**model.metrics, **seconds}, "conditions": conditions, **about}
+            return frame, facts
 
-        frame, rest = self.once(overrides, label, make, on, queries)
-        conditions = tuple(Condition.from_json(condition) for condition in rest["conditions"])
+        frame, stored = self.once(overrides, label, make, on, queries)
+        conditions = tuple(Condition.from_json(condition) for condition in stored["conditions"])
         return Finished(
-            rest["relation"],
-            conditions,
-            frame,
-            rest["facts"],
-            tuple(rest["classes"]),
-            tuple(rest["ks"]),
+            relation=stored["relation"],
+            conditions=conditions,
+            frame=frame,
+            facts=stored["facts"],
+            classes=tuple(stored["classes"]),
+            ks=tuple(stored["ks"]),
         )
 
     def once(
@@ -243,44 +255,55 @@ class Runs:
         on: str,
         queries: np.ndarray | None = None,
     ) -> TableAndFacts:
-        """A table and facts that ``make`` makes of a run, found again by the run's signature.
+        """Return the table and the facts of a run, from its folder or computed now.
 
         Args:
-            on, queries: as ``signature``.
+            overrides: the overrides of the run, without ``common``.
+            label: a description of the run, for progress.
+            make: computes the table and the facts.
+            on: a name of what ``make`` computes, which is part of the signature.
+            queries: [n, ...] queries that ``make`` depends on; None: none but the data's.
+
+        Raises:
+            ConfigError: a file of the stored run is damaged or edited, or another process is
+                computing the run.
         """
         config, settings = self.settings(overrides)
         prepared = self.prepared(overrides)
-        place = self.folder / signature(config, prepared, on, queries)
-        found = kept(place)
-        if found is not None:
-            return found
-        if may_be_running(place):
+        folder = self.folder / signature(config, prepared, on, queries)
+        stored = read_stored(folder)
+        if stored is not None:
+            return stored
+        if may_be_running(folder):
             raise ConfigError(
-                f"{place}: another process is computing this ({label}). Wait until it ends"
+                f"{folder}: another process is computing this ({label}). Wait until it ends"
             )
-        move_aside(place)
+        move_aside(folder)  # what a killed process left
         self.console.note(f"running: {label}")
-        with RunRecord(place, COMMAND, config) as record:
-            record.environment(signature=place.name)
+        with RunRecord(folder, COMMAND, config) as record:
+            record.environment(signature=folder.name)
             frame, facts = make(prepared, settings)
             record.parquet(RESULTS.removesuffix(".parquet"), [frame])
             record.write(FACTS, as_json(facts))
         return frame, facts
 
 
-def without_proof(standings: Iterable[Standing]) -> tuple[str, ...]:
-    """A sentence for each relation under which no privacy guarantee rests on these runs: which
-    conditions fail, and why.
+def unproved_relations(bases: Iterable[PrivacyBasis]) -> tuple[str, ...]:
+    """Return a sentence for each relation under which runs have no privacy guarantee.
+
+    It says which conditions do not hold, each with the reason of the first run in which it fails.
     """
-    failed: dict[str, dict[str, str]] = {}
-    for standing in standings:
-        for condition in standing.conditions:
+    reasons_by_relation: dict[str, dict[str, str]] = {}
+    for basis in bases:
+        for condition in basis.conditions:
             if not condition.held:
-                failed.setdefault(standing.relation, {}).setdefault(condition.letter, condition.why)
+                reasons = reasons_by_relation.setdefault(basis.relation, {})
+                reasons.setdefault(condition.letter, condition.why)
     sentences = []
-    for relation, reasons in failed.items():
+    for relation, reasons in reasons_by_relation.items():
         clauses = [
-            f"condition {letter} does not hold ({reasons[letter]})" for letter in sorted(reasons)
+            f"condition {letter} does not hold ({reason})"
+            for letter, reason in sorted(reasons.items())
         ]
         listed = "; ".join(clauses)
         sentences.append(f"No proof of privacy rests on the runs with {relation}: {listed}.")
@@ -293,32 +316,38 @@ def signature(
     on: str,
     queries: np.ndarray | None = None,
 ) -> str:
-    """Names a run: everything that its results, to the last bit, depend on.
+    """Return a hash of everything that the results of a run depend on, to the last bit.
 
     Args:
-        config: the resolved configuration; where things lie does not count.
-        prepared: the data, and the features that an encoder made of it.
-        on: which queries, in a word.
-        queries: [n, ...] the queries themselves, where they are not the test records.
+        config: the resolved configuration; entries that only say where something is do not count.
+        prepared: the data, and the features that an encoder made of them.
+        on: a name of the queries, or of what is computed.
+        queries: [n, ...] the queries; None: they are in the data.
     """
-    what = _without_keys(config, "output_dir", "data_dir")
-    what["dataset"] = _without_keys(what.get("dataset", {}), "data_dir", "path", "download")
-    what["model"] = _without_keys(what.get("model", {}), "encoder")
+    settings = _without_keys(config, "output_dir", "data_dir")
+    settings["dataset"] = _without_keys(config.get("dataset", {}), "data_dir", "path", "download")
+    settings["model"] = _without_keys(config.get("model", {}), "encoder")
     encoder = config.get("model", {}).get("encoder")
-    settings = encoder and _without_keys(encoder, "cache_dir", "weights")
-    data = prepared.dataset
-    public = (
-        data.name,
-        data.classes,
-        data.declared_size,
-        asdict(data.selection),
-        asdict(data.preprocessing),
+    encoder_settings = encoder and _without_keys(encoder, "cache_dir", "weights")
+    dataset = prepared.dataset
+    declared = (
+        dataset.name,
+        dataset.classes,
+        dataset.declared_size,
+        asdict(dataset.selection),
+        asdict(dataset.preprocessing),
     )
-    digests = (prepared.loaded.digest, data.digest, data.scaling.get("encoder"), _digest(queries))
+    digests = (
+        prepared.loaded.digest,
+        dataset.digest,
+        dataset.scaling.get("encoder"),
+        _digest_of_queries(queries),
+    )
     compute = config["compute"]
     threads = None if compute["threads"] else default_threads()
-    where = (machine(str(compute["device"])), threads)
-    determinants = [what, settings, public, digests, on, _code(targets(config)), where]
+    environment = (machine(str(compute["device"])), threads)
+    code = _code_digest(targets(config))
+    determinants = [settings, encoder_settings, declared, digests, on, code, environment]
     text = json.dumps(determinants, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -328,30 +357,34 @@ def _without_keys(node: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in keys}
 
 
-def _settled(overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of these overrides; of two that set one key, the later counts."""
-    by_key = {word.split("=")[0].lstrip("+~"): word for word in overrides}
-    return with_votes_recipe(_composed(tuple(by_key.values())))
+def _resolved_config(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of these overrides; of several that set one key, the last counts."""
+    by_key = {override.split("=")[0].lstrip("+~"): override for override in overrides}
+    return with_votes_recipe(_composed_config(tuple(by_key.values())))
 
 
-def _digest(queries: np.ndarray | None) -> str | None:
-    """A hash of queries: their shape, their type and their bytes."""
+def _digest_of_queries(queries: np.ndarray | None) -> str | None:
+    """Return a hash of the shape, the type and the bytes of queries; None: there are none."""
     if queries is None:
         return None
-    h = blake2b(f"{queries.dtype.str} {queries.shape}".encode(), digest_size=16)
-    h.update(np.ascontiguousarray(queries).tobytes())
-    return h.hexdigest()
+    digest = blake2b(f"{queries.dtype.str} {queries.shape}".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(queries).tobytes())
+    return digest.hexdigest()
 
 
 @cache
-def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """As ``compose_command``, once for each run; nobody changes it."""
+def _composed_config(overrides: tuple[str, ...]) -> dict[str, Any]:
+    """Return the configuration of ``agt train``, composed once; callers do not change it."""
     return compose_command("train", overrides)
 
 
 @cache
-def _code(targets: tuple[str, ...]) -> str:
-    """The digest of the code that results come from, read once."""
+def _code_digest(targets: tuple[str, ...]) -> str:
+    """Return the digest of the code that computes results, which is read once.
+
+    Args:
+        targets: the classes that a configuration names.
+    """
     # looseness.py takes its attacks from agt_audit
     return code_digest(("agt_cli", "agt_audit", __name__, *targets))
 
@@ -363,11 +396,14 @@ def answers(
     labels: np.ndarray | None,
     console: Console,
 ) -> tuple[pd.DataFrame, tuple[int, ...]]:
-    """Certify queries.
+    """Return the certified answers of a model to queries.
 
     Args:
+        model: the model.
         features: [n, ...] the queries.
-        labels: [n] their true ones, where they are known.
+        prepared: the data that the model was trained on.
+        labels: [n] the true labels of the queries; None: they are not known.
+        console: shows progress.
 
     Returns:
         ``Finished.frame`` and ``Finished.ks``.
@@ -379,27 +415,31 @@ def answers(
     )
     if labels is not None:
         frame["label"] = labels
+    is_two_classes = prepared.classes == 2
     if (
         isinstance(certificates, VoteCertificates)
-        and prepared.classes == 2
+        and is_two_classes
         and not certificates.by_margins
     ):
+        votes = published_vote(certificates.members, certificates.member_distances)
         frame["gap"] = certificates.tally
-        frame["published_distance"] = published_vote(
-            certificates.members, certificates.member_distances
-        ).distance
-    return (
-        frame,
-        () if model.problem.settings.certificate.bounded == "vote counts" else certificates.ks,
-    )
+        frame["published_distance"] = votes.distance
+    covers_every_k = model.problem.settings.certificate.bounded == "vote counts"
+    return frame, () if covers_every_k else certificates.ks
 
 
-KEY = "halves"  # public key of the hash
+KEY = "halves"  # the public key of the hash that assigns units to parts
 
 
 def dealt(units: np.ndarray, parts: int) -> np.ndarray:
-    """[n] the part, 0 to parts - 1, that each unit's rows belong to, whichever other rows there
-    are.
+    """Return the part that the rows of each unit belong to, whichever other rows there are.
+
+    Args:
+        units: [n] the units of the rows.
+        parts: the number of parts.
+
+    Returns:
+        [n] int64 from 0 to parts - 1.
     """
     high_half = keyed_hash(units, KEY) >> np.uint64(32)
     part = (high_half * np.uint64(parts)) >> np.uint64(32)
@@ -409,8 +449,14 @@ def dealt(units: np.ndarray, parts: int) -> np.ndarray:
 def left_out(
     runs: Runs, overrides: Sequence[str], label: str, fold: int, folds: int
 ) -> tuple[pd.DataFrame, list[int]]:
-    """What the run of these overrides, without one fold of its training records, answers about that
-    fold.
+    """Return the answers to one fold of the training records of a run that is trained without it.
+
+    Args:
+        runs: the runs, in which these are stored.
+        overrides: the overrides of the run.
+        label: a description of the run, for progress.
+        fold: the number of the fold, from 0.
+        folds: how many folds there are.
 
     Returns:
         ``Finished.frame`` and ``Finished.ks``.
@@ -418,17 +464,18 @@ def left_out(
 
     def make(prepared: Prepared, settings: RunSettings) -> TableAndFacts:
         dataset = prepared.dataset
-        part = dealt(dataset.train.units, folds)
+        is_left_out = dealt(dataset.train.units, folds) == fold
         size = dataset.declared_size and dataset.declared_size * (1 - 1 / folds)
-        fewer = replace(
+        without_fold = replace(
             dataset,
-            train=dataset.train.take(part != fold),
-            test=dataset.train.take(part == fold),
+            train=dataset.train.take(~is_left_out),
+            test=dataset.train.take(is_left_out),
             declared_size=size,
             plane=None,
         )
-        model = fit(replace(prepared, dataset=fewer), settings, runs.console)
-        frame, ks = answers(model, fewer.test.features, prepared, fewer.test.labels, runs.console)
+        model = fit(replace(prepared, dataset=without_fold), settings, runs.console)
+        queries = without_fold.test
+        frame, ks = answers(model, queries.features, prepared, queries.labels, runs.console)
         return frame, {"ks": ks}
 
     frame, facts = runs.once(overrides, label, make, f"fold {fold} of {folds}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from agt_cli.report.console import format_decimals
-from agt_cli.report.markdown import document, markdown_table
+from agt_cli.report.markdown import bold, document, markdown_table
 from agt_cli.report.record import RunRecord
 from agt_cli.report.release_md import setting_section
 
@@ -30,15 +30,16 @@ def tune_report(
         means = table[name].map(format_decimals)
         errors = table[f"{name}_se"].map(format_decimals)
         cells[name] = means + " ± " + errors
-    cells.loc[chosen_row] = "**" + cells.loc[chosen_row] + "**"
+    rows_of_cells = cells.to_numpy().tolist()
+    rows_of_cells[chosen_row] = [bold(cell) for cell in rows_of_cells[chosen_row]]
     chosen = table["settings"][chosen_row]
     return document(
         f"# Settings chosen on {rows}",
-        f"Chosen: **{chosen}**, written to `{path}`. Rule of the choice: {rule}. Private "
+        f"Chosen: {bold(chosen)}, written to `{path}`. Rule of the choice: {rule}. Private "
         "records were not used: the numbers below depend only on rows that are declared "
         f"public, and on constants. Whoever trains with the file `{path}` also declares these "
         "rows public.",
-        markdown_table(["settings", *score_names], cells.to_numpy().tolist()),
+        markdown_table(["settings", *score_names], rows_of_cells),
         "Each number is the mean over the folds ± its standard error. The result of the "
         "chosen candidate is slightly too good, because it is the best of several.",
         "## Setting",

@@ -82,6 +82,11 @@ def escape_markdown(text: str) -> str:
     )
 
 
+def bold(text: str) -> Markdown:
+    """Return Markdown that shows a text in bold type, otherwise unchanged."""
+    return Markdown(f"**{escape_markdown(text)}**")
+
+
 def bullet_list(lines: Sequence[str]) -> str:
     """Return lines as a list in Markdown."""
     return "\n".join(f"- {escape_markdown(line)}" for line in lines)

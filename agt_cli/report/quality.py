@@ -460,13 +460,14 @@ class Quality(ModelQuality):
         if label is not None:
             rows = in_subgroup & (self.labels == label)
         count = int(rows.sum())
-        majority = accuracy = precision = area = distance = None
-        certified: dict[int, RateEstimate] = {}
-        held: dict[int, RateEstimate] = {}
         is_right = np.zeros(len(rows), dtype=bool)
+        accuracy = None
         if self.labels is not None:
             is_right = rows & (self.prediction == self.labels)
             accuracy = share_estimate(int(is_right.sum()), count)
+        precision = None
+        majority = None
+        auc = None
         if label is not None:
             named = int((in_subgroup & (self.prediction == label)).sum())
             if named:
@@ -475,14 +476,18 @@ class Quality(ModelQuality):
             labels = self.labels[rows]
             majority = share_estimate(int(np.bincount(labels).max()), count)
             if self.scores is not None:
-                area = auc_estimate(labels, self.scores[:, rows])
+                auc = auc_estimate(labels, self.scores[:, rows])
+        distance = None
+        certified: dict[int, RateEstimate] = {}
+        certified_and_correct: dict[int, RateEstimate] = {}
         if self.distance is not None:
             distance = float(np.median(self.distance[rows]))
             for k in self.ks:
                 is_certified = rows & (self.distance >= k)
                 certified[k] = share_estimate(int(is_certified.sum()), count)
                 if self.labels is not None:
-                    held[k] = share_estimate(int((is_certified & is_right).sum()), count)
+                    both = int((is_certified & is_right).sum())
+                    certified_and_correct[k] = share_estimate(both, count)
         return Subgroup(
             column=column,
             value=value,
@@ -491,9 +496,9 @@ class Quality(ModelQuality):
             majority=majority,
             accuracy=accuracy,
             precision=precision,
-            auc=area,
+            auc=auc,
             certified=certified,
-            certified_and_correct=held,
+            certified_and_correct=certified_and_correct,
             distance=distance,
             grid_end=self.grid_end,
         )

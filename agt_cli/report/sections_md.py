@@ -8,7 +8,13 @@ from agt.certificates.conditions import Condition
 from agt.facts import Standing
 from agt.relations import RELATIONS
 from agt.settings import RelationConfig
-from agt_cli.report.markdown import Markdown, capitalize_first, escape_markdown, markdown_table
+from agt_cli.report.markdown import (
+    Markdown,
+    bold,
+    capitalize_first,
+    escape_markdown,
+    markdown_table,
+)
 from agt_cli.report.quality import ModelQuality, Quality, Subgroup, format_rate
 
 # of the answers: a page's first sentence is about the farthest k at which so many are certified
@@ -285,7 +291,7 @@ def conditions_section(conditions: Sequence[Condition]) -> list[str]:
     """Return the part of a page that lists the conditions of a privacy claim, and their status."""
     rows = []
     for condition in conditions:
-        status = Markdown(f"**{condition.standing}**")
+        status = bold(str(condition.standing))
         rows.append((condition.letter, REQUIREMENTS[condition.name], status, condition.why))
     return [
         "## Conditions of a privacy claim",

@@ -5,10 +5,12 @@ cannot be compared; ``agt verify`` lists them as not checked.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agt import __version__, sentences
+from agt.errors import few
+from agt.models.shards import SHARD, SHARDS
 from agt.store.reading import Broken
 from agt_cli.ledger_files import NO_LEDGER
 from agt_cli.report.finished import SOURCE_FILE
@@ -136,6 +138,24 @@ def _check_resumption_times(record: Record) -> None:
     if isinstance(resumptions, list):
         times = [entry.get("time") if isinstance(entry, Mapping) else None for entry in resumptions]
         check_match("env.json", times, "status.json", record.status.get("resumed"), "resumed")
+
+
+def note_inputs_of_members(record: Record) -> None:
+    """Note that nothing determines what the members of an ensemble were trained on.
+
+    The digests of their records, and the software that trained them, are recorded for the next
+    erasure alone. Digests are made of private records, which ``agt verify`` does not read.
+    """
+    names = [name for name in record.manifest.files if PurePosixPath(name).name in (SHARD, SHARDS)]
+    if names:
+        listed = few(names)
+        record.findings.note(
+            "members",
+            "the digests of the members' training records, and the software that trained the "
+            "members, were not compared, because no other file that was checked determines them: "
+            f"{listed}",
+            "to check them, train again and compare these files",
+        )
 
 
 def compare_spent(record: Record, derived: Mapping[str, object], source: str) -> None:

@@ -327,7 +327,7 @@ class Record(Run):
                     f"conditions.json contains the conditions {letters!r}, but should contain "
                     "each of the conditions a to g once"
                 )
-            difference = first_difference(recorded, _plain(conditions), "conditions")
+            difference = first_difference(recorded, plain_conditions(conditions), "conditions")
             if not difference and content != as_json(recorded):
                 difference = "conditions.json is not formatted as agt formats this file"
             if difference:
@@ -674,8 +674,8 @@ def _check_model(record: Record, model: Model) -> None:
         Broken: they do not follow from it.
     """
     if record.environment.get("agt") == __version__:
-        recorded = _plain(record.conditions)
-        derived = _plain(model.conditions)
+        recorded = plain_conditions(record.conditions)
+        derived = plain_conditions(model.conditions)
         check_match("conditions.json", recorded, "config.yaml", derived, "conditions")
     check_not_better(record, model.conditions, "config.yaml")
     plan = model.plan
@@ -691,8 +691,8 @@ def _check_model(record: Record, model: Model) -> None:
     )
 
 
-def _plain(conditions: Sequence[Condition]) -> Any:
-    """JSON values of conditions, as conditions.json has them."""
+def plain_conditions(conditions: Sequence[Condition]) -> Any:
+    """Return conditions as the JSON values that conditions.json has."""
     return json.loads(as_json([condition.as_json() for condition in conditions]))
 
 

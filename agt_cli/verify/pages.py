@@ -23,49 +23,17 @@ from agt_cli.report.quality_md import grid_end
 from agt_cli.report.sections_md import describe_edits, privacy_sentence
 from agt_cli.verify.comparison import SAME, check_entries, check_match, first_difference, mismatch
 from agt_cli.verify.environment import compare_spent
-from agt_cli.verify.folders import Record, check_not_better, check_version, model_of
+from agt_cli.verify.folders import Record, check_version, model_of
 
 CLAIM_FILE = "claim.json"
 CERTIFICATES = "certificates.parquet"
 CERTIFIED = "tables/certified.csv"
 INTERVALS = "tables/intervals.csv"
 INTERVALS_BY_QUERY = "tables/intervals_by_query.csv"
-DATA_KEYS = ("dataset", "data_digest", "features_digest")
 MAX_ROWS_PER_BYTE = 64
 """Rows that a byte of certificates.parquet may hold; a file with more would unpack to more than agt
 writes.
 """
-
-
-def check_descent(record: Record, trained: Record | None) -> None:
-    """Raise Broken if a record claims a condition more strongly than its training run does.
-
-    Args:
-        record: the record that is checked.
-        trained: the training run that it was made from; None, or the record itself: nothing is
-            compared.
-    """
-    if trained is not None and trained is not record:
-        check_not_better(record, trained.conditions, "the training run")
-
-
-def check_data(record: Record, trained: Record | None) -> None:
-    """Raise Broken unless a record names the same data in env.json as its training run.
-
-    Args:
-        record: the record that is checked.
-        trained: the training run that it was made from; None: nothing is compared.
-    """
-    if trained is None or trained.command != "train":
-        return
-    for key in DATA_KEYS:
-        recorded = record.environment.get(key)
-        trained_value = trained.environment.get(key)
-        if recorded != trained_value:
-            raise Broken(
-                f"the entry '{key}' is {recorded} in env.json, but {trained_value} in env.json of "
-                "the training run"
-            )
 
 
 def is_line_by_line(record: Record) -> bool:
@@ -101,46 +69,58 @@ def check_certified(record: Record, trained: Record | None) -> str:
     table = pd.read_csv(BytesIO(record.read(CERTIFIED, MAX_TEXT_BYTES)))
     record.check_metrics(CERTIFIED, **table_metrics(table))
     label_columns = ["label", "prediction"]
-    rows = read_certificates(record, ["stable_distance", *label_columns], label_columns)
-    some_deferred = "answer" in certificate_columns(record)
-    stable = rows["stable_distance"].to_numpy(np.int64)
+    answers = read_certificates(record, ["stable_distance", *label_columns], label_columns)
+    stable = answers["stable_distance"].to_numpy(np.int64)
     record.check_metrics(
-        "certificates.parquet",
+        CERTIFICATES,
         stable_distance_mean=float(stable.mean()),
         stable_distance_median=float(np.median(stable)),
         k_max=int(table["k"].iloc[-1]),
     )
-    labels = None
-    if "nominal_accuracy" in table and not some_deferred:
-        labels = rows["label"].to_numpy()
+    model = model_of(trained)
+    exact = model is not None and model.problem.settings.certificate.covers_every_k
+    _compare_certified_table(record, table, answers, exact)
+    if model is not None and not record.is_older_than(0, 10):
+        end = grid_end(model.problem.settings)
+        record.check_metrics(
+            CERTIFICATES,
+            stable_distance_median_is_lower_bound=int(np.median(stable) == end),
+            stable_distance_mean_is_lower_bound=int(stable.max() == end),
+        )
+    return f"{CERTIFIED} and metrics.json match the stable distances in {CERTIFICATES}"
+
+
+def _compare_certified_table(
+    record: Record, table: pd.DataFrame, answers: pd.DataFrame, exact: bool
+) -> None:
+    """Raise Broken unless the table of certified answers by k follows from single answers.
+
+    Args:
+        record: the record of the certification; the columns are noted as compared.
+        table: the content of tables/certified.csv.
+        answers: the columns stable_distance, label and prediction of certificates.parquet.
+        exact: whether the stable distances determine the table (``_certified_difference``).
+    """
     ks = [int(k) for k in table["k"]]
     if ks != sorted(set(ks)):
         raise Broken(f"the values of k in {CERTIFIED} do not increase: {ks}")
+    some_deferred = "answer" in certificate_columns(record)
+    labels = None
+    if "nominal_accuracy" in table and not some_deferred:
+        labels = answers["label"].to_numpy()
+    stable = answers["stable_distance"].to_numpy(np.int64)
     # A generator, so that only one row of [k, query] is in memory: there may be many of both.
     certified: Any = (stable >= k for k in ks)
-    prediction = rows["prediction"].to_numpy()
+    prediction = answers["prediction"].to_numpy()
     derived = Certificates(tuple(ks), record.metrics["relation"], prediction, certified)
-    model = model_of(trained)
-    exact = model is not None and model.problem.settings.certificate.covers_every_k
     derived_rows = derived.table(labels)
     for row, recorded in zip(derived_rows, table.to_dict("records"), strict=True):
         difference = _certified_difference(row, recorded, exact)
         if difference:
             k = row["k"]
-            at_k = f"at k = {k}, {difference}"
-            raise mismatch("tables/certified.csv", "certificates.parquet", at_k)
+            raise mismatch(CERTIFIED, CERTIFICATES, f"at k = {k}, {difference}")
     compared = derived_rows[0] if exact else ("k", "nominal_accuracy")
     record.note_compared(CERTIFIED, compared)
-    if model is not None and not record.is_older_than(0, 10):
-        end = grid_end(model.problem.settings)
-        record.check_metrics(
-            "certificates.parquet",
-            stable_distance_median_is_lower_bound=int(np.median(stable) == end),
-            stable_distance_mean_is_lower_bound=int(stable.max() == end),
-        )
-    return (
-        "tables/certified.csv and metrics.json match the stable distances in certificates.parquet"
-    )
 
 
 def _certified_difference(row: Mapping[str, Any], recorded: Mapping[Any, Any], exact: bool) -> str:
@@ -216,7 +196,7 @@ def _check_intervals(record: Record) -> str:
         within = rows["k_within_tolerance"].to_numpy()
         tolerance = float(record.config["tolerance"])
         record.check_metrics(
-            "config.yaml and certificates.parquet",
+            f"config.yaml and {CERTIFICATES}",
             tolerance=tolerance,
             k_within_median=float(np.median(within)),
         )

@@ -15,7 +15,8 @@ from agt_cli.report.finished import Run, has_pending_commit, spent_lines
 from agt_cli.report.markdown import Findings
 from agt_cli.unlearn.account import OUTSIDE
 from agt_cli.verify.data_files import data_items
-from agt_cli.verify.environment import check_environment
+from agt_cli.verify.descent import check_data, check_descent
+from agt_cli.verify.environment import check_environment, note_inputs_of_members
 from agt_cli.verify.erasure import (
     check_account,
     check_budget,
@@ -37,8 +38,6 @@ from agt_cli.verify.pages import (
     certificate_sentences,
     check_audit,
     check_certified,
-    check_data,
-    check_descent,
     check_noise,
 )
 from agt_cli.verify.portable import RunsBehind, check_portable
@@ -105,6 +104,7 @@ OWN_CHECKS = (
     RecordCheck("train", "records", check_record_count),
     RecordCheck("train", "request log", check_requests),
     RecordCheck("train", "shards", check_shards),
+    RecordCheck("train", "members", note_inputs_of_members),
 )
 """Checks of a record alone, in the order of their findings."""
 CHECKS_WITH_TRAINING = (

@@ -146,7 +146,8 @@ def test_an_auditor_sees_that_a_claim_beside_votes_leaves_out_what_the_head_rest
         )
     said = agt("verify", "less", "--json", "-q").ended(3)
     assert {check["check"] for check in said.json["checks"] if check["state"] == "PROBLEM"} == {
-        "claim"
+        "claim",
+        "conditions",
     }
 
 

@@ -161,6 +161,30 @@ def test_a_shard_that_is_kept_does_not_verify(
     assert SHARDS in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("target", "file"),
+    [
+        (CLASSES, SHARDS),
+        (("model=linear", "dataset.n_train=80", "ensemble.members=2"), "members/000/shard.json"),
+    ],
+    ids=["votes", "models"],
+)
+def test_what_members_were_trained_on_is_named_as_not_compared(
+    target: Sequence[str], file: str, table: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(target, "run")
+    node = json.loads(Path("run", file).read_text())
+    node["digests"][0] = "0" * 32
+    Path("run", file).write_text(json.dumps(node))
+    reseal(Path("run"))
+    capsys.readouterr()
+    assert main(["verify", "run", "--json"]) == 0
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    [members] = [check for check in checks if check["check"] == "members"]
+    assert members["state"] == "note"
+    assert file in members["words"]
+
+
 def test_records_whose_request_waited_are_removed_with_those_of_a_later_one(table: None) -> None:
     trained(CLASSES, "run")
     Path("waits.txt").write_text(ERASED[0])

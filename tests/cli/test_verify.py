@@ -529,6 +529,36 @@ EDITS: dict[str, tuple[str, dict[str, Edit], str, str]] = {
         "",
         "standing of this fact must be",
     ),
+    "another value of a fact in a release": (
+        "predict/labels",
+        {"conditions.json": lambda value: value[2]["facts"][1]["values"].update(n_max=1_000_000)},
+        "conditions",
+        "facts[1].values.n_max is recorded as 1000000, but should be 142",
+    ),
+    "another value of a fact in a release of weights": (
+        "predict/weights",
+        {"conditions.json": lambda value: value[3]["facts"][0]["values"].update(rate=1.0)},
+        "conditions",
+        "facts[0].values.rate is recorded as 1.0, but should be 2.0",
+    ),
+    "another value of a fact in a certification": (
+        "certify/c",
+        {"conditions.json": lambda value: value[0]["facts"][0]["values"].update(last=300)},
+        "conditions",
+        "facts[0].values.last is recorded as 300, but should be 3",
+    ),
+    "a fact of the training run left out": (
+        "plan/p",
+        {"conditions.json": lambda value: value[1]["facts"].pop()},
+        "conditions",
+        "condition b in conditions.json does not match the training run",
+    ),
+    "a further proof": (
+        "certify/c",
+        {"conditions.json": lambda value: value[1]["facts"].append(value[5]["facts"][0])},
+        "conditions",
+        "it has a further fact that is proved",
+    ),
     "one-sided relation": (
         "train/box",
         {"config.yaml": lambda value: value["relation"].update(name="remove")},
@@ -1361,6 +1391,28 @@ def test_no_declaration_of_the_training_run_is_left_out_of_a_release(
     tamper(Path("predict/labels"), {"conditions.json": declare_something_else})
     found = problems(agt("verify", "predict/labels", "--json", "-q"))
     assert "claims condition e too strongly" in found["conditions"]
+
+
+def test_facts_that_weaken_a_condition_are_named_as_not_compared(outputs: Path, agt: Agt) -> None:
+    """They come from the data as they were when the record was made."""
+
+    def add_declaration(conditions: Any) -> None:
+        [declared] = [fact for fact in conditions[4]["facts"] if fact["standing"] == "declared"]
+        conditions[4]["facts"].append(declared | {"values": {"setting": "training.chosen_on=x"}})
+
+    tamper(Path("certify/c"), {"conditions.json": add_declaration})
+    said = agt("verify", "certify/c", "--json", "-q").ended(0)
+    notes = [check["words"] for check in said.json["checks"] if check["state"] == "note"]
+    assert any("facts that weaken the conditions e in conditions.json" in note for note in notes)
+
+
+def test_facts_of_a_release_without_its_training_run_are_named_as_not_compared(
+    outputs: Path, agt: Agt
+) -> None:
+    name_training_run(Path("predict/labels"), "/nowhere/x")
+    said = agt("verify", "predict/labels", "--json", "-q").ended(0)
+    states = {check["check"]: check["state"] for check in said.json["checks"]}
+    assert states["conditions"] == "not checked"
 
 
 def test_a_release_without_its_claim_does_not_verify(outputs: Path, agt: Agt) -> None:

@@ -15,7 +15,9 @@ from hypothesis import example, given, strategies as st
 from markdown_it import MarkdownIt
 
 from agt_cli.cli import main
+from agt_cli.report.choice_md import tune_report
 from agt_cli.report.markdown import DPI, Markdown, escape_markdown, markdown_table, report_page
+from agt_cli.report.record import RunRecord
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -191,6 +193,17 @@ def test_how_a_condition_stands_is_a_word_beside_its_colour_and_no_name_can_pret
 # -- tables
 
 LONG = "declared by the owner, and by nobody else in the world"
+
+
+def test_the_chosen_row_of_agt_tune_is_bold_and_shows_no_stars(tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {"settings": ["a*b=1", "a*b=2"], "accuracy": [0.5, 0.75], "accuracy_se": [0.1, 0.1]}
+    )
+    with RunRecord(tmp_path / "run", "tune", {}) as record:
+        text = tune_report(table, 1, "the best", "public rows", Path("x.yaml"), record)
+    made = report_page(text, lambda path: None)
+    assert "<td><strong>a*b=2</strong></td>" in made
+    assert "**" not in made
 
 
 def test_a_table_says_a_sentence_once() -> None:

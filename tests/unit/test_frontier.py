@@ -10,7 +10,7 @@ from agt_cli._experiments.catalogue import make_kind
 from agt_cli._experiments.certified import HALF
 from agt_cli._experiments.entry import Entry
 from agt_cli._experiments.experiment import Profile, ProfileName, load_experiment
-from agt_cli._experiments.frontier import Curve, Method, Reached, best
+from agt_cli._experiments.frontier import Curve, Method, SettingScore, index_of_best
 from agt_cli._experiments.runs import Runs, dealt, left_out
 from reproducing import an_entry, made, rows_of
 
@@ -56,8 +56,10 @@ def a_table(distance: list[int], right: list[bool] | None = None) -> pd.DataFram
     ],
 )
 def test_the_k_at_half(distance: list[int], ks: Any, half: int, exact: bool) -> None:
-    found = Reached.of(a_table(distance, [True, False, True, True, True][: len(distance)]), ks)
-    assert (found.half, found.exact) == (half, exact)
+    found = SettingScore.from_answers(
+        a_table(distance, [True, False, True, True, True][: len(distance)]), ks
+    )
+    assert (found.half_k, found.half_k_is_exact) == (half, exact)
     assert found.accuracy == pytest.approx(1 - 1 / len(distance))
 
 
@@ -72,7 +74,7 @@ def test_what_a_setting_reaches_where_it_reports_has_no_say_in_the_choice(
     part = dealt(test.units, 2)
     assert 0 < part.mean() < 1
 
-    def run(self: Curve, setting: tuple[str, ...], seed: int, more: Any = ()) -> Any:
+    def run(self: Curve, setting: tuple[str, ...], initialisation: int, more: Any = ()) -> Any:
         right = part == int(setting[0][-1])
         frame = pd.DataFrame(
             {"distance": 9, "label": 1, "prediction": right.astype(int)}, index=range(len(test))
@@ -116,8 +118,8 @@ def test_folds_leave_out_each_training_record_once_and_void_the_private_claim(
         assert table["label"].tolist() == train.labels[part == fold].tolist()
     method = Method(**{**LINEAR, "run": tuple(LINEAR["run"])})  # type: ignore[arg-type]
     curve = Curve(here, "ours", method, (), 3)
-    halves = [Reached.of(table, range(21)).half for table in tables]
-    assert curve.rounds[0].seen[0].half == pytest.approx(np.mean(halves) * 3 / 2)
+    halves = [SettingScore.from_answers(table, range(21)).half_k for table in tables]
+    assert curve.rounds[0].scores[0].half_k == pytest.approx(np.mean(halves) * 3 / 2)
     assert curve.rounds[0].reports.all()
 
 
@@ -129,10 +131,12 @@ def test_distances_of_votes_are_chosen_as_they_are_and_keys_are_drawn(tmp_path: 
     method = Method(label="votes", run=run, settings=(members,), seeds=("ensemble.key",))
     curve = Curve(here, "ours", method, (), 2)
     own = here.overrides("ours", (*run, *members, "training.chosen_on=data"))
-    halves = [Reached.of(*left_out(here.runs, own, "a fold", fold, 2)) for fold in range(2)]
-    assert curve.rounds[0].seen[0] == Reached.mean(halves)
-    assert halves[0].exact
-    assert curve.reached([members], 1)["known"] == "exactly"
+    halves = [
+        SettingScore.from_answers(*left_out(here.runs, own, "a fold", fold, 2)) for fold in range(2)
+    ]
+    assert curve.rounds[0].scores[0] == SettingScore.mean(halves)
+    assert halves[0].half_k_is_exact
+    assert curve.measure([members], 1)["known"] == "exactly"
     assert (
         curve.run(members, 1).frame["gap"].tolist() != curve.run(members, 0).frame["gap"].tolist()
     )
@@ -146,7 +150,7 @@ def test_a_fresh_draw_chooses_and_the_run_reports(tmp_path: Path) -> None:
         here.runs.finished([*own, *setting, "dataset.seed=7"], "by hand")
         for setting in LINEAR["settings"]
     ]
-    place = best([Reached.of(run.frame, run.ks) for run in fresh], 1)
+    place = index_of_best([SettingScore.from_answers(run.frame, run.ks) for run in fresh], 1)
     reporting = here.runs.finished([*own, *LINEAR["settings"][place or 0]], "by hand")
     assert rows["accuracy"].tolist() == [reporting.accuracy]
 
