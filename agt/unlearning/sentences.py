@@ -292,9 +292,6 @@ TEMPLATES: dict[str, str] = {
     "trained_on_erased": (
         "other runs are still trained on erased records ({runs:few}): erase the records there too"
     ),
-    "none_trained_on_erased": (
-        "none of the other runs that were searched is trained on an erased record"
-    ),
     "learner_trained_on_erased": (
         "other runs with a learner of your own are still trained on erased records ({runs:few}), "
         "but agt cannot erase records from such runs: for each, train a new run after the rows are "
@@ -375,10 +372,6 @@ TEMPLATES: dict[str, str] = {
     "other_folders": (
         "folders outside of output_dir (of this command and of the run) were not searched for "
         "erased records"
-    ),
-    "erased_forgotten": (
-        "agt did not search for {forgotten} of the {erased} erased records, because it stores "
-        "only keyed hashes of the ids of these records"
     ),
     "rows_in_own_data": (
         "the run's own data files still contain {rows} of the erased records. Only the owner of "

@@ -11,7 +11,6 @@ Formal guarantees
     look at the list of entries by name. Sentences are made of these when the account is shown
     (agt/unlearning/sentences.py). What it says of a guarantee is the method's own ``Promise``. What
     it repeats, agt verify compares.
-    Accounts of the form before this one are read, too (agt_cli/unlearn/account_forms.py).
 """
 
 from typing import Annotated, Literal
@@ -23,8 +22,8 @@ from agt.errors import ConfigError
 from agt.settings import Count, Digest, NonNegative, NonNegativeInt, schema
 from agt.unlearning.promise import MethodName, Removal
 from agt.unlearning.sentences import Remark, sentences
-from agt_cli.unlearn.account_forms import VERSION, of_earlier_form
 
+VERSION: Literal["agt.erasure/4"] = "agt.erasure/4"
 PENDING: MethodName = "certificate"  # the method that replaces no state
 OUTSIDE = tuple(
     Remark(code)
@@ -281,21 +280,16 @@ class ErasureReport:
 
 
 def read_account(content: bytes) -> ErasureReport:
-    """Return the account that a file contains; one of agt.erasure/3 is converted.
+    """Return the account that a file contains.
 
     Args:
         content: the bytes of account.json.
 
     Raises:
-        Superseded: it has a form that holds sentences.
+        Superseded: it has a form that versions before 0.15 wrote.
         ConfigError: the content is no JSON, has NaN or infinity, or is of an unknown version; an
             entry is unknown, missing or out of range; or two entries contradict each other.
     """
     return read_document(
-        ErasureReport,
-        content,
-        VERSION,
-        name="the account of an erasure",
-        key="account",
-        of_earlier=of_earlier_form,
+        ErasureReport, content, VERSION, name="the account of an erasure", key="account"
     )

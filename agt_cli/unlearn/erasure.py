@@ -37,6 +37,7 @@ from agt_cli.runs.prepare import (
 from agt_cli.unlearn.account import (
     OUTSIDE,
     PENDING,
+    VERSION,
     Asked,
     Earlier,
     ErasureReport,
@@ -44,7 +45,6 @@ from agt_cli.unlearn.account import (
     TraceSearch,
     Waiting,
 )
-from agt_cli.unlearn.account_forms import VERSION
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry

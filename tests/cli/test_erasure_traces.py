@@ -468,65 +468,6 @@ def test_a_copy_of_the_run_from_before_is_found(erased: list[str], tmp_path: Pat
     assert counts(unlearn(A, LATER)) == (2, 2, 12)
 
 
-def test_an_old_account_that_searched_for_nothing_says_so() -> None:
-    """As version 0.14.0 wrote it."""
-    place = {
-        "place": {"code": "other_runs", "values": {}},
-        "files": 1,
-        "found": 0,
-        "remarks": [{"code": "none_trained_on_erased", "values": {}}],
-    }
-    counted = {"forgotten": 9, "erased": 9}
-    node: dict[str, Any] = {
-        "schema": "agt.erasure/3",
-        "agt": "0.14.0",
-        "asked": {
-            "people": 1,
-            "records": 9,
-            "by": "unit",
-            "hashes": 10,
-            "time": "2026-11-30T02:14:20+00:00",
-            "pending": 0,
-            "untrained": 2,
-        },
-        "removal": {
-            "promise": {
-                "method": "retrain",
-                "exact": True,
-                "eps": 0.0,
-                "delta": 0.0,
-                "adaptive": True,
-                "terms": [{"code": "retrained", "values": {}}],
-                "assumptions": [],
-            },
-            "records": 9,
-            "seconds": 1.0,
-            "facts": {},
-            "steps": [],
-        },
-        "state": {
-            "run": "a",
-            "before": f"sha256:{'a' * 64}",
-            "after": f"sha256:{'b' * 64}",
-            "records_before": 20,
-            "records_after": 11,
-            "log": f"1:{'c' * 64}",
-            "entry": 1,
-        },
-        "earlier": [],
-        "outside": [],
-        "sweep": {
-            "places": [place],
-            "unlooked": [{"code": "erased_forgotten", "values": counted}],
-        },
-    }
-    account = read_account(json.dumps(node).encode())
-    assert counts(account) == (1, 0, 0)
-    assert not says_none(account)
-    assert account.asked.people_requested == 3
-    assert read_account(account.content) == account
-
-
 STUMP = """
 def stump(x, y):
     return lambda queries: (queries[:, 0] > 0) * 1

@@ -72,7 +72,7 @@ ROOMS = (
     ),
     # forms of files, which whoever reads a run knows
     ("agt_cli.unlearn.hash_key",),
-    ("agt_cli.unlearn.log", "agt_cli.unlearn.record_index", "agt_cli.unlearn.account_forms"),
+    ("agt_cli.unlearn.log", "agt_cli.unlearn.record_index"),
     ("agt_cli.unlearn.account",),
     ("agt_cli.report",),
     ("agt_cli.places",),

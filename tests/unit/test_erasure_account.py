@@ -283,8 +283,8 @@ def test_traces_are_said_loudly() -> None:
     assert "2 found" in account_markdown(account)
 
 
-@pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2"])
-def test_an_account_of_sentences_is_refused_with_the_version_that_reads_it(form: str) -> None:
+@pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2", "agt.erasure/3"])
+def test_an_account_of_an_earlier_form_is_refused_with_the_version_that_reads_it(form: str) -> None:
     with pytest.raises(Superseded, match=LAST_READER):
         read_account(change(json.loads(made().content), "schema", form))
 
