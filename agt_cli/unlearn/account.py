@@ -39,7 +39,12 @@ OUTSIDE = tuple(
     )
 )
 """What no account shows."""
-TRACES = ("trained_on_erased", "learner_trained_on_erased", "training_stopped")
+TRACES = (
+    "trained_on_erased",
+    "learner_trained_on_erased",
+    "training_unfinished",
+    "training_stopped",  # written by versions before 0.22
+)
 """Codes of remarks that name runs with traces."""
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
 
@@ -142,8 +147,9 @@ class Place:
         place: a description of the folder.
         runs: how many other runs and interrupted trainings are there.
         searched: how many of these were compared with every record and person of the request.
-        found: how many traces were found. If not all runs were searched, 0 does not mean that
-            there are none.
+        found: how many traces were found: records that this or an earlier request erased, and
+            unfinished trainings. If not all runs were searched, 0 does not mean that there are
+            none.
         remarks: what was found, and what was not searched.
     """
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from agt.errors import counted, few
 from agt.templates import upward
 from agt.unlearning.promise import Promise
-from agt.unlearning.sentences import sentences
+from agt.unlearning.sentences import Remark, sentences
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place
 
@@ -36,6 +36,15 @@ REQUESTS = {
 }
 
 
+SEARCHABLE_BY_IDS = (
+    "searched_in_part",
+    "named_by_other_columns",
+    "key_missing",
+    "index_not_readable",
+    "index_missing",
+    "folder_not_listed",
+)
+"""Codes of remarks on runs that were not searched, in which a file of ids may find the records."""
 ON_PAGE_ONLY = ("is new_seeds=true needed", "duration")
 """Headings of the summary that the console leaves out."""
 NEW_SEEDS = (
@@ -198,11 +207,9 @@ def _describe_search(account: ErasureReport) -> str:
     if search is None:
         return "agt did not search for traces, because nothing has been removed from the run yet"
     clauses = _found_and_unsearched(search.places)
-    other_tables = sum(len(_names_of(place, "of_other_tables", "runs")) for place in search.places)
+    other_tables = sum(len(_names_of(place, "of_other_tables")) for place in search.places)
     if other_tables:  # these runs are among the unsearched ones, which the last clause counts
         clauses[-1] += f" ({other_tables} of them are of other tables)"
-    if any(_names_of(place, "trained_on_erased_earlier", "runs") for place in search.places):
-        clauses.append("records of EARLIER erasures are still in other runs")
     clauses += [remark.sentence for remark in search.unlooked if remark.code == "files_beside_runs"]
     return "; ".join(clauses)
 
@@ -246,9 +253,12 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
     """
     if not account.updated:
         return ["carry the pending requests out: agt unlearn run=... (without ids=...)"]
+    ids_note = ""
+    if account.state.entry > 1:
+        ids_note = " (FILE also needs the ids of earlier requests that this run still has)"
     tasks = list[str]()
     for place, folder in zip(account.places, folders, strict=False):
-        tasks += _tasks_in_other_runs(place, folder)
+        tasks += _tasks_in_other_runs(place, folder, ids_note)
     if tasks:
         tasks.append(
             "when the other runs are done, write this account again, because it describes them as "
@@ -286,72 +296,89 @@ def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
     return tasks
 
 
-def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
-    """Yield what is to be done in the other runs of one place, with the command."""
-    remarks = {remark.code: remark.values for remark in place.remarks}
-    runs = _names_of(place, "trained_on_erased", "runs")
+def _tasks_in_other_runs(place: Place, folder: str, ids_note: str) -> Iterator[str]:
+    """Yield what is to be done in the other runs of one place, with the command.
+
+    Args:
+        place: the folder that was searched.
+        folder: the folder, as a command line names it.
+        ids_note: a note on the ids that a file for other runs needs; empty: those of the request.
+    """
+    runs = [f"{folder}/{run}" for run in _names_of(place, "trained_on_erased")]
     if len(runs) == 1:
-        yield f"erase in the other run, too: agt unlearn run={folder}/{runs[0]} ids=FILE"
+        yield f"erase in the other run, too: agt unlearn run={runs[0]} ids=FILE{ids_note}"
     elif runs:
-        listed = ",".join(f"{folder}/{run}" for run in runs)
-        yield f"erase in {len(runs)} other runs, too: agt unlearn -m run={listed} ids=FILE"
-    for run in _names_of(place, "trained_on_erased_earlier", "runs"):
+        listed = ",".join(runs)
         yield (
-            f"erase in {folder}/{run} the records of earlier requests, too: agt unlearn "
-            f"run={folder}/{run} ids=FILE, with the ids of those requests"
+            f"erase in {len(runs)} other runs, too: agt unlearn -m run={listed} ids=FILE{ids_note}"
         )
-    for run in _names_of(place, "learner_trained_on_erased", "runs"):
+    for run in _names_of(place, "learner_trained_on_erased"):
         yield (
             f"train {folder}/{run} again without the rows, and delete that folder, because agt "
             "cannot erase from a run with a learner of your own"
         )
-    for stopped in _names_of(place, "training_stopped", "folders"):
-        yield f"resume the training in {folder}/{stopped} and erase there, or delete it"
-    for running in _names_of(place, "training_running", "folders"):
-        yield f"when the training in {folder}/{running} has ended, erase there, too"
-    if "runs_gone" in remarks:
+    for run in _names_of(place, "training_unfinished"):
         yield (
-            f"make sure that {remarks['runs_gone']['runs']} folders of runs with traces, which are "
-            f"no longer below {folder}, were deleted and not moved"
+            f"when the training in {folder}/{run} has ended (if it was stopped, resume it), erase "
+            "there, too, or delete it"
         )
-    by_content = _names_of(place, "named_by_content", "runs")
-    for run in by_content:
-        settings = remarks["named_by_content"]["settings"]
+    for remark in place.remarks:
+        if remark.code == "runs_gone":
+            yield (
+                f"make sure that {remark.values['runs']} folders of runs with traces, which are no "
+                f"longer below {folder}, were deleted and not moved"
+            )
+        if remark.code == "named_by_content":
+            yield from _retraining_tasks(remark, folder)
+        if remark.code == "of_other_tables":
+            tables = few(_names_in(remark, "tables"))
+            other_runs = few(_names_in(remark, "runs"))
+            yield (
+                f"if the people of this request are also in {tables}: erase in the runs on that "
+                f"data, too, with the ids that they have there ({other_runs} below {folder})"
+            )
+    unsearched = [run for code in SEARCHABLE_BY_IDS for run in _names_of(place, code)]
+    if unsearched:
+        yield (
+            f"look after the runs below {folder} that were NOT SEARCHED ({few(unsearched)}): erase "
+            "there, too, with a file of ids (agt unlearn run=RUN ids=FILE unknown=ignore does not "
+            "need the rows; FILE needs the ids of the column that is dataset.id, or dataset.unit, "
+            "in RUN/config.yaml), or train them again without the rows and delete the old folders"
+        )
+
+
+def _retraining_tasks(by_content: Remark, folder: str) -> Iterator[str]:
+    """Yield what is to be done in each run whose data name records by their content.
+
+    Args:
+        by_content: the remark that names these runs.
+        folder: the folder that was searched, as a command line names it.
+    """
+    settings = by_content.values["settings"]
+    for run in _names_in(by_content, "runs"):
         yield (
             f"no id can be found in {folder}/{run}, because it names records by hashes of their "
             f"content (dataset.id=null): train it again with {settings} (its command is argv in "
             f"its env.json), erase in the new run, and delete {folder}/{run}"
         )
-    of_other_tables = _names_of(place, "of_other_tables", "runs")
-    if of_other_tables:
-        tables = few(_names_of(place, "of_other_tables", "tables"))
-        yield (
-            f"if the people of this request are also in {tables}: erase in the runs on that data, "
-            f"too, with the ids that they have there ({few(of_other_tables)} below {folder})"
-        )
-    missing = place.runs - place.searched
-    unsearched = missing - len(_names_of(place, "training_stopped", "folders")) - len(by_content)
-    unsearched -= len(of_other_tables)
-    if unsearched > 0:
-        yield (
-            f"look after the runs below {folder} that were NOT SEARCHED ({unsearched} of "
-            f"{place.runs}): erase there, too, with a file of ids (agt unlearn run=RUN ids=FILE "
-            "unknown=ignore does not need the rows; FILE needs the ids of the column that is "
-            "dataset.id, or dataset.unit, in RUN/config.yaml), or train them again without the "
-            "rows and delete the old folders"
-        )
 
 
-def _names_of(place: Place, code: str, key: str) -> tuple[str, ...]:
-    """Return the names that a remark on a searched folder lists; empty: there is no such remark.
+def _names_of(place: Place, code: str) -> tuple[str, ...]:
+    """Return the runs that a remark on a searched folder lists; empty: there is no such remark.
 
     Args:
         place: the folder, which has at most one remark of each code.
         code: the remark's code, a key of the sentences in agt/unlearning/sentences.py.
-        key: the key of the names (of folders or tables) in the remark's values.
     """
-    values = {remark.code: remark.values for remark in place.remarks}
-    names = values.get(code, {}).get(key, ())
+    for remark in place.remarks:
+        if remark.code == code:
+            return _names_in(remark, "runs")
+    return ()
+
+
+def _names_in(remark: Remark, key: str) -> tuple[str, ...]:
+    """Return the names that a value of a remark lists; empty: the value is no list of names."""
+    names = remark.values.get(key)
     return names if isinstance(names, tuple) else ()
 
 

@@ -24,7 +24,12 @@ from agt_cli.report.next_state import commit
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.report.replaced import output_folders_of
-from agt_cli.runs.erased import environment_facts, erased_predicate, prepare_without
+from agt_cli.runs.erased import (
+    environment_facts,
+    erased_predicate,
+    prepare_without,
+    read_hash_key,
+)
 from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import (
     Prepared,
@@ -122,7 +127,7 @@ class ErasureOutcome:
         prepared: the run's present data, and the erased records that the data still has.
         log: the request log; the account is about its last entry.
         digest: the digest of the run now.
-        wanted: returns the erased records in the form in which other runs are searched for them.
+        targets: the erased records in the form in which other runs are searched for them.
         words: a sentence that the run was changed, with which every error message afterwards
             begins; empty: an earlier command changed the run.
     """
@@ -132,7 +137,7 @@ class ErasureOutcome:
     prepared: Prepared
     log: Log
     digest: str
-    wanted: Callable[[], TraceTargets]
+    targets: TraceTargets
     words: str = ""
 
     @property
@@ -284,9 +289,8 @@ def _reopen_outcome(run: Run, settings: RunSettings, log: Log, console: Console)
         "the request log) again"
     )
     prepared = prepare(settings, console, erased_predicate(run))
-    return ErasureOutcome(
-        run, settings, prepared, log, run.digest, lambda: TraceTargets.later(run, settings, log)
-    )
+    targets = TraceTargets.of(run, read_hash_key(run), log, [prepared.erased], prepared.loaded)
+    return ErasureOutcome(run, settings, prepared, log, run.digest, targets)
 
 
 def _carry_out(
@@ -320,7 +324,10 @@ def _carry_out(
         run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
     )
     _note_releases(releases_of_state(run.digest, order.places), console, order.rehearse)
-    targets = TraceTargets.of(known, request, run)
+    all_erased = [erased]
+    if known.erased_earlier is not None:
+        all_erased.append(known.erased_earlier)
+    targets = TraceTargets.of(run, known.key, known.log, all_erased, prepared.loaded, request)
     searched = {} if order.rehearse else searched_runs(targets, run.folder, order.places)
     with NextState(run) as record:
         removal = METHODS[method](job, record, console)
@@ -354,7 +361,7 @@ def _carry_out(
 
     with reporting_change(words, console, is_changed):
         commit(run.folder)
-    return ErasureOutcome(run, settings, prepared, log, digest, lambda: targets, words)
+    return ErasureOutcome(run, settings, prepared, log, digest, targets, words)
 
 
 def _note_releases(releases: Sequence[Path], console: Console, is_rehearsal: bool) -> None:
@@ -434,7 +441,7 @@ def make_account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
     # A pending request erased nothing yet, so no other run can have kept what it erased.
     sweep = None
     if entry.kind != "pending":
-        sweep = search(erased.wanted(), run, order.places, order.ids)
+        sweep = search(erased.targets, run, order.places, order.ids)
     # Queries are left unanswered only while requests are pending: in any of the states from the
     # first of these requests until now.
     batch = log.batch(entry.number)

@@ -229,8 +229,8 @@ def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         place = other_runs(TraceTargets(()), tmp_path, Path("run"))
         assert (place.found, place.runs) == (number, number)
-    stopped = {"folders": ("own", "train/a/checkpoint", "train/b/checkpoint")}
-    assert Remark("training_stopped", stopped) in place.remarks
+    unfinished = {"runs": ("own", "train/a/checkpoint", "train/b/checkpoint")}
+    assert Remark("training_unfinished", unfinished) in place.remarks
     for name in left:
         (tmp_path / name).unlink()
     assert other_runs(TraceTargets(()), tmp_path, Path("run")).remarks == (Remark("no_other_runs"),)
