@@ -52,6 +52,7 @@ from agt_cli.unlearn.account import (
 )
 from agt_cli.unlearn.account_md import account_markdown
 from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
+from agt_cli.unlearn.ids_file import read_ids
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import (
     METHODS,
@@ -60,8 +61,9 @@ from agt_cli.unlearn.methods import (
     choose_method,
     removal_metrics,
 )
-from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
+from agt_cli.unlearn.request import Request, request_for
 from agt_cli.unlearn.traces import SEARCHED_RUNS, TraceTargets, search, searched_runs
+from agt_cli.unlearn.training_records import TrainingRecords
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
         request = Request(known.by, (), (), 0)
     else:
         raise nothing_requested(order.folder)
-    known.check(request)
+    known.check(request.records)
     for note in request.notes:
         console.note(f"note: {note}")
     if order.ids is not None and not request.records:

@@ -36,11 +36,12 @@ from agt_cli.report.audit_files import SHADOWS
 from agt_cli.report.finished import Run
 from agt_cli.unlearn.account import Place, TraceSearch
 from agt_cli.unlearn.hash_key import SIZE, HashKey, as_words, hexadecimal
+from agt_cli.unlearn.ids_file import INPUT
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import own_learner_of
 from agt_cli.unlearn.name_columns import NameColumns
 from agt_cli.unlearn.record_index import RECORD_INDEX_FILE, Index, places
-from agt_cli.unlearn.request import INPUT, Request
+from agt_cli.unlearn.request import Request
 from agt_cli.unlearn.trainings import find_trainings
 
 SEARCHED_RUNS = "searched_runs"
