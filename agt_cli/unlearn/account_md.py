@@ -199,48 +199,64 @@ def _answers(standing: int, void: int) -> str:
 def _describe_search(account: ErasureReport) -> str:
     """Return a text on the traces that were found in other runs, or why none were searched for.
 
-    A trace is an erased record that another run was trained on.
+    A trace is an erased record that another run was trained on, or an unfinished training.
     """
     search = account.sweep
     if search is None and account.updated:
         return "not searched for"
     if search is None:
         return "agt did not search for traces, because nothing has been removed from the run yet"
-    clauses = _found_and_unsearched(search.places)
-    other_tables = sum(len(_names_of(place, "of_other_tables")) for place in search.places)
-    if other_tables:  # these runs are among the unsearched ones, which the last clause counts
-        clauses[-1] += f" ({other_tables} of them are of other tables)"
+    clauses = [_found_in_runs(search.places), _unsearched_runs(search.places)]
     clauses += [remark.sentence for remark in search.unlooked if remark.code == "files_beside_runs"]
-    return "; ".join(clauses)
+    return "; ".join(filter(None, clauses))
 
 
-def _found_and_unsearched(places: Sequence[Place]) -> list[str]:
-    """Return clauses on the other training runs: how many traces they have, how many are unknown.
+def _found_in_runs(places: Sequence[Place]) -> str:
+    """Return a clause on the traces that were found in other training runs.
 
     Args:
         places: the folders in which runs were searched for.
 
     Returns:
-        One clause; or two, where only some of the runs were searched for all erased records.
+        The clause; empty: no trace was found, but no run was searched either.
     """
     runs = sum(place.runs for place in places)
-    if not runs:
-        return ["no other training runs were found"]
-    traces = sum(place.found for place in places)
     searched = sum(place.searched for place in places)
-    kinds_of_runs = few(tuple(dict.fromkeys(place.place.sentence for place in places)))
+    traces = sum(place.found for place in places)
+    if not runs:
+        return "no other training runs were found"
     if traces:
-        clauses = [f"{traces} found in {kinds_of_runs}"]
-    elif searched:
-        clauses = [f"none found in {searched} of {runs} {kinds_of_runs}"]
-    else:
-        return [
-            f"NOT SEARCHED: none of {runs} {kinds_of_runs} could be searched for all erased records"
-        ]
-    unsearched = runs - searched
-    if unsearched:
-        clauses.append(f"{unsearched} of {runs} were NOT SEARCHED for all erased records")
-    return clauses
+        return f"{traces} found in {_kinds_of_runs(places)}"
+    if searched:
+        return f"none found in {searched} of {runs} {_kinds_of_runs(places)}"
+    return ""
+
+
+def _unsearched_runs(places: Sequence[Place]) -> str:
+    """Return a clause on the runs that were not searched for everything; empty: all were.
+
+    Args:
+        places: the folders in which runs were searched for.
+    """
+    runs = sum(place.runs for place in places)
+    unsearched = sum(place.runs - place.searched for place in places)
+    if not unsearched:
+        return ""
+    clause = f"{unsearched} of {runs} were NOT SEARCHED for all erased records"
+    if not _found_in_runs(places):
+        clause = (
+            f"NOT SEARCHED: none of {runs} {_kinds_of_runs(places)} could be searched for all "
+            "erased records"
+        )
+    of_other_tables = sum(len(_names_of(place, "of_other_tables")) for place in places)
+    if of_other_tables:
+        return f"{clause} ({of_other_tables} of them are of other tables)"
+    return clause
+
+
+def _kinds_of_runs(places: Sequence[Place]) -> str:
+    """Return a phrase for the runs that were searched for in some folders."""
+    return few(dict.fromkeys(place.place.sentence for place in places))
 
 
 def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
