@@ -51,7 +51,7 @@ from agt_cli.unlearn.account import (
     Waiting,
 )
 from agt_cli.unlearn.account_md import account_markdown
-from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
+from agt_cli.unlearn.earlier import UpdatedRun, judge_earlier, releases_of_state
 from agt_cli.unlearn.ids_file import read_ids
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import (
@@ -103,12 +103,12 @@ class ErasureOrder:
     def place_names(self) -> tuple[str, ...]:
         """The folders ``places`` as text, relative to the working directory if below it."""
         working_directory = Path.cwd()
-        return tuple(
-            str(folder.relative_to(working_directory))
-            if folder.is_relative_to(working_directory)
-            else str(folder)
-            for folder in self.places
-        )
+        names = []
+        for folder in self.places:
+            if folder.is_relative_to(working_directory):
+                folder = folder.relative_to(working_directory)
+            names.append(str(folder))
+        return tuple(names)
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -319,18 +319,30 @@ def _carry_out(
         AgtError: an error occurred; it says so if the run had been changed by then.
     """
     prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
-    # Requests that are pending are carried out together with this one.
-    records = known.log.waiting | set(request.records)
-    units = known.log.waiting_units | set(request.units)
     job = ErasureJob(
-        run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
+        run=run,
+        settings=settings,
+        prepared=prepared,
+        erased=erased,
+        # Requests that are pending are carried out together with this one.
+        count=len(known.log.waiting.union(request.records)),
+        units=len(known.log.waiting_units.union(request.units)),
+        may_retrain=order.may_retrain,
+        fresh=order.fresh,
     )
     _note_releases(releases_of_state(run.digest, order.places), console, order.rehearse)
-    all_erased = [erased]
-    if known.erased_earlier is not None:
-        all_erased.append(known.erased_earlier)
+    all_erased = (erased, known.erased_earlier)
     targets = TraceTargets.of(run, known.key, known.log, all_erased, prepared.loaded, request)
-    searched = {} if order.rehearse else searched_runs(targets, run.folder, order.places)
+    facts: dict[str, Any] = {
+        "training": float(run.metrics["seconds_training"]),
+        "untrained": request.untrained,
+        "test_records": request.test_records,
+        "unknown": request.unknown,
+        SEARCHED_RUNS: {},
+    }
+    if not order.rehearse:
+        # Stored now, because the ids are not known any more when the account is written again.
+        facts[SEARCHED_RUNS] = searched_runs(targets, run.folder, order.places)
     with NextState(run) as record:
         removal = METHODS[method](job, record, console)
         record.environment(**environment_facts(run, prepared))
@@ -344,14 +356,7 @@ def _carry_out(
             before=run.digest,
             after=record.state,
             key=known.key.check,
-            facts={
-                "removal": removal.plain,
-                "training": float(run.metrics["seconds_training"]),
-                "untrained": request.untrained,
-                "test_records": request.test_records,
-                "unknown": request.unknown,
-                SEARCHED_RUNS: searched,
-            },
+            facts={"removal": removal.plain, **facts},
         )
         log = known.log.append(entry)
         record.write(REQUEST_LOG_FILE, log.content)
@@ -439,7 +444,8 @@ def make_account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
     entry = erased.entry
     log = erased.log
     run = open_run(order.folder, "train", erased.digest)
-    earlier = judge_earlier(run, log, erased.settings, erased.prepared, order.places)
+    updated = UpdatedRun(run, log, erased.settings, erased.prepared)
+    earlier = judge_earlier(updated, order.places)
     # A pending request erased nothing yet, so no other run can have kept what it erased.
     sweep = None
     if entry.kind != "pending":

@@ -33,11 +33,10 @@ class TrainingRecords:
         source: what loaded the data.
         index_rows: [n] the row in the index of each training record of ``data``.
         missing: [m] the rows in the index of records that the data does not have any more.
+        erased_earlier: records that earlier updates erased and that the data still has.
         notes: sentences for the data owner.
         features_use_test: whether the features were computed from the test records
             (certificate.features.public=test), so that the model depends on these, too.
-        erased_earlier: records that earlier updates erased and that the data still has; None:
-            nothing was erased earlier.
     """
 
     log: Log
@@ -47,9 +46,9 @@ class TrainingRecords:
     source: DataSource
     index_rows: np.ndarray
     missing: np.ndarray
+    erased_earlier: Records
     notes: tuple[str, ...] = ()
     features_use_test: bool = False
-    erased_earlier: Records | None = None
 
     @classmethod
     def of(cls, run: Run, settings: RunSettings) -> "TrainingRecords":
@@ -69,18 +68,13 @@ class TrainingRecords:
         source = source_as_trained(run, settings)
         with broken_as_config_error(run.folder, run.key):
             key = log.check_key(HashKey.of(run.folder))
-        erased_earlier = None
-        if log.erased:
-            parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
-            data = parted.remaining
-            erased_earlier = parted.erased
-        else:
-            data = source.load()
+        parted = load_without_erased(source, predicate_for_hashes(key, log.erased))
+        data = parted.remaining
         index = Index.of(run, key)
         missing, index_rows = check_same(index, data.train, key, data.coding)
         notes: tuple[str, ...] = ()
-        data_changed = data.digest != run.environment.get("data_digest")
-        if not len(missing) and not log.waiting and data_changed:
+        is_complete = not len(missing) and not log.waiting
+        if is_complete and data.digest != run.environment.get("data_digest"):
             notes = (
                 "the test records, or other records that training did not use, changed since "
                 "training",
@@ -93,9 +87,9 @@ class TrainingRecords:
             source=source,
             index_rows=index_rows,
             missing=missing,
+            erased_earlier=parted.erased,
             notes=notes,
             features_use_test=settings.certificate.features.public == "test",
-            erased_earlier=erased_earlier,
         )
 
     def check(self, requested: Collection[str]) -> None:
