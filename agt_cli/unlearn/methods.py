@@ -25,7 +25,7 @@ from agt.models.shards import SHARDS
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import assign_shards
-from agt.unlearning.newton import NOISE_IS_NEW
+from agt.unlearning.newton_promise import NOISE_IS_NEW
 from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
 from agt.unlearning.sisa import Retrained, required_facts, retrain_affected

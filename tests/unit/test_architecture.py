@@ -45,7 +45,9 @@ ROOMS = (
     (
         "agt.unlearning.sentences",
         "agt.unlearning.promise",
+        "agt.unlearning.bounded_matrix",
         "agt.unlearning.newton",
+        "agt.unlearning.newton_promise",
     ),  # what a kind that removes records promises, and does
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),

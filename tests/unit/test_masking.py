@@ -18,7 +18,7 @@ from agt.store.reading import Broken
 from agt.templates import upward
 from agt.training.removal import removal_budget
 from agt.training.settings import RemovalConfig
-from agt.unlearning.newton import joint_epsilon, promise_after_removal
+from agt.unlearning.newton_promise import joint_epsilon, promise_after_removal
 from agt.unlearning.sentences import Remark
 from agt_cli.verify.erasure import check_promise
 
