@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from agt.errors import counted, few
 from agt.templates import upward
 from agt.unlearning.promise import Promise
-from agt.unlearning.sentences import Remark, sentences
+from agt.unlearning.sentences import sentences
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place
+from agt_cli.unlearn.account_tasks import open_tasks, runs_named_by
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
 BUDGET_UNIT = (
@@ -36,15 +37,6 @@ REQUESTS = {
 }
 
 
-SEARCHABLE_BY_IDS = (
-    "searched_in_part",
-    "named_by_other_columns",
-    "key_missing",
-    "index_not_readable",
-    "index_missing",
-    "folder_not_listed",
-)
-"""Codes of remarks on runs that were not searched, in which a file of ids may find the records."""
 ON_PAGE_ONLY = ("is new_seeds=true needed", "duration")
 """Headings of the summary that the console leaves out."""
 NEW_SEEDS = (
@@ -248,7 +240,7 @@ def _unsearched_runs(places: Sequence[Place]) -> str:
             f"NOT SEARCHED: none of {runs} {_kinds_of_runs(places)} could be searched for all "
             "erased records"
         )
-    of_other_tables = sum(len(_names_of(place, "of_other_tables")) for place in places)
+    of_other_tables = sum(len(runs_named_by(place, "of_other_tables")) for place in places)
     if of_other_tables:
         return f"{clause} ({of_other_tables} of them are of other tables)"
     return clause
@@ -257,145 +249,6 @@ def _unsearched_runs(places: Sequence[Place]) -> str:
 def _kinds_of_runs(places: Sequence[Place]) -> str:
     """Return a phrase for the runs that were searched for in some folders."""
     return few(dict.fromkeys(place.place.sentence for place in places))
-
-
-def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
-    """Return what the owner still has to do about the erased records, in this order.
-
-    Args:
-        account: the report of the erasure.
-        folders: the folders of records that were searched, as a command line names them, in the
-            order of the account's places.
-    """
-    if not account.updated:
-        return ["carry the pending requests out: agt unlearn run=... (without ids=...)"]
-    ids_note = ""
-    if account.state.entry > 1:
-        ids_note = " (FILE also needs the ids of earlier requests that this run still has)"
-    tasks = list[str]()
-    for place, folder in zip(account.places, folders, strict=False):
-        tasks += _tasks_in_other_runs(place, folder, ids_note)
-    if tasks:
-        tasks.append(
-            "when the other runs are done, write this account again, because it describes them as "
-            f"they were: agt unlearn run=... (the path of {account.state.run}, without ids=...)"
-        )
-    unlooked = {} if account.sweep is None else {r.code: r for r in account.sweep.unlooked}
-    rows = [
-        f"{unlooked[code].values['rows']} {kind}"
-        for code, kind in (
-            ("rows_in_own_data", "training records"),
-            ("test_rows_in_own_data", "test records"),
-        )
-        if code in unlooked
-    ]
-    if rows:
-        counts = " and ".join(rows)
-        tasks.append(
-            f"delete the rows of {counts} from the data's files, but only after every other run "
-            "is done, because agt finds records in other runs by these rows"
-        )
-    if any(
-        remark.code == "weights_stand" for result in account.earlier for remark in result.reasons
-    ):
-        tasks.append(
-            "decide whether released weights that were trained on the erased records go on being "
-            "used (section Answers given earlier)"
-        )
-    if account.earlier:
-        tasks.append(
-            "search files of earlier answers, exports and settings for the ids, for example with "
-            "grep -rlwFf IDS outputs ledgers conf"
-        )
-    if "file_of_ids" in unlooked:
-        tasks.append("last, delete the file of ids")
-    return tasks
-
-
-def _tasks_in_other_runs(place: Place, folder: str, ids_note: str) -> Iterator[str]:
-    """Yield what is to be done in the other runs of one place, with the command.
-
-    Args:
-        place: the folder that was searched.
-        folder: the folder, as a command line names it.
-        ids_note: a note on the ids that a file for other runs needs; empty: those of the request.
-    """
-    runs = [f"{folder}/{run}" for run in _names_of(place, "trained_on_erased")]
-    if len(runs) == 1:
-        yield f"erase in the other run, too: agt unlearn run={runs[0]} ids=FILE{ids_note}"
-    elif runs:
-        listed = ",".join(runs)
-        yield (
-            f"erase in {len(runs)} other runs, too: agt unlearn -m run={listed} ids=FILE{ids_note}"
-        )
-    for run in _names_of(place, "learner_trained_on_erased"):
-        yield (
-            f"train {folder}/{run} again without the rows, and delete that folder, because agt "
-            "cannot erase from a run with a learner of your own"
-        )
-    for run in _names_of(place, "training_unfinished"):
-        yield (
-            f"when the training in {folder}/{run} has ended (if it was stopped, resume it), erase "
-            "there, too, or delete it"
-        )
-    for remark in place.remarks:
-        if remark.code == "runs_gone":
-            yield (
-                f"make sure that {remark.values['runs']} folders of runs with traces, which are no "
-                f"longer below {folder}, were deleted and not moved"
-            )
-        if remark.code == "named_by_content":
-            yield from _retraining_tasks(remark, folder)
-        if remark.code == "of_other_tables":
-            tables = few(_names_in(remark, "tables"))
-            other_runs = few(_names_in(remark, "runs"))
-            yield (
-                f"if the people of this request are also in {tables}: erase in the runs on that "
-                f"data, too, with the ids that they have there ({other_runs} below {folder})"
-            )
-    unsearched = [run for code in SEARCHABLE_BY_IDS for run in _names_of(place, code)]
-    if unsearched:
-        yield (
-            f"look after the runs below {folder} that were NOT SEARCHED ({few(unsearched)}): erase "
-            "there, too, with a file of ids (agt unlearn run=RUN ids=FILE unknown=ignore does not "
-            "need the rows; FILE needs the ids of the column that is dataset.id, or dataset.unit, "
-            "in RUN/config.yaml), or train them again without the rows and delete the old folders"
-        )
-
-
-def _retraining_tasks(by_content: Remark, folder: str) -> Iterator[str]:
-    """Yield what is to be done in each run whose data name records by their content.
-
-    Args:
-        by_content: the remark that names these runs.
-        folder: the folder that was searched, as a command line names it.
-    """
-    settings = by_content.values["settings"]
-    for run in _names_in(by_content, "runs"):
-        yield (
-            f"no id can be found in {folder}/{run}, because it names records by hashes of their "
-            f"content (dataset.id=null): train it again with {settings} (its command is argv in "
-            f"its env.json), erase in the new run, and delete {folder}/{run}"
-        )
-
-
-def _names_of(place: Place, code: str) -> tuple[str, ...]:
-    """Return the runs that a remark on a searched folder lists; empty: there is no such remark.
-
-    Args:
-        place: the folder, which has at most one remark of each code.
-        code: the remark's code, a key of the sentences in agt/unlearning/sentences.py.
-    """
-    for remark in place.remarks:
-        if remark.code == code:
-            return _names_in(remark, "runs")
-    return ()
-
-
-def _names_in(remark: Remark, key: str) -> tuple[str, ...]:
-    """Return the names that a value of a remark lists; empty: the value is no list of names."""
-    names = remark.values.get(key)
-    return names if isinstance(names, tuple) else ()
 
 
 def account_lines(account: ErasureReport) -> Iterator[str]:
@@ -407,7 +260,10 @@ def account_lines(account: ErasureReport) -> Iterator[str]:
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
-    """Yield an indented line for the console for each problem that an erasure reports."""
+    """Yield an indented line for the console for each assumption or earlier result that fails.
+
+    What to do about traces in other runs is among ``open_tasks``.
+    """
     for fact in account.removal.promise.assumptions:
         if not fact.held:
             yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
@@ -416,13 +272,6 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
             yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
         elif earlier.answers_void:
             yield f"  - earlier result {earlier.name}: {_standing(earlier)}"
-    for place in account.places:
-        remarks = _remarks_text(place)
-        if place.found:
-            traces = counted(place.found, "trace")
-            yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
-        elif place.searched < place.runs:
-            yield f"  - NOT SEARCHED, in part or at all: {place.place.sentence}: {remarks}"
 
 
 def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_DIR",)) -> str:

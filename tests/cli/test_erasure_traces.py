@@ -21,7 +21,8 @@ from agt_cli.cli import main
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import read_settings, stored_network
 from agt_cli.unlearn.account import ErasureReport, read_account
-from agt_cli.unlearn.account_md import account_lines, account_markdown, open_tasks, summary
+from agt_cli.unlearn.account_md import account_lines, account_markdown, summary
+from agt_cli.unlearn.account_tasks import open_tasks
 from agt_cli.unlearn.hash_key import KEY_FILE
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log
 from agt_cli.unlearn.name_columns import NameColumns

@@ -32,7 +32,8 @@ from agt_cli.unlearn.account import (
     Waiting,
     read_account,
 )
-from agt_cli.unlearn.account_md import account_lines, account_markdown, exception_lines
+from agt_cli.unlearn.account_md import account_lines, account_markdown
+from agt_cli.unlearn.account_tasks import open_tasks
 
 BEFORE = f"sha256:{'a' * 64}"
 AFTER = f"sha256:{'b' * 64}"
@@ -278,10 +279,12 @@ def test_traces_are_said_loudly() -> None:
     )
     sweep = TraceSearch((Place(Remark("other_runs"), 4, 2, found, 3), NOTHING), ())
     account = made(sweep=sweep)
-    (line,) = (line for line in exception_lines(account) if "FOUND 2" in line)
+    (line,) = (line for line in account_lines(account) if "2 found" in line)
     assert "records.bin" in line
-    assert "train/b" in line
     assert "2 found" in account_markdown(account)
+    tasks = open_tasks(account, ["outputs", "elsewhere"])
+    assert any("run=outputs/train/b" in task for task in tasks)
+    assert any("outputs/train/a" in task for task in tasks)
 
 
 def test_an_account_of_versions_before_0_22_is_read_and_shown() -> None:
