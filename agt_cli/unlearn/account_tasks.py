@@ -1,4 +1,4 @@
-"""What the owner still has to do after an erasure, in this order, from the fields of its account."""
+"""What the owner still has to do after an erasure, from the fields of its account."""
 
 from collections.abc import Iterator, Sequence
 
