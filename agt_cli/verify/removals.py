@@ -1,4 +1,4 @@
-"""Compute again what a run may promise after removals, from its noise and the remaining gradient."""
+"""Compute again what a run may promise after removals, from its noise and its gradient."""
 
 from collections.abc import Mapping
 from typing import Any
