@@ -172,11 +172,24 @@ class TraceTargets:
             test_rows=int(is_requested.sum()),
         )
 
-    def stored_searches(self, key: str) -> list[tuple[int, StoredSearch]]:
-        """Return what the log stores of the search in the runs with a key, by number of entry."""
-        return [
-            (entry.number, read_searches(entry).get(key, StoredSearch())) for entry in self.entries
-        ]
+    def stored_searches(self, key: str) -> dict[int, StoredSearch]:
+        """Return what each entry of the log, by its number, stores of the runs with a key."""
+        return {
+            entry.number: read_searches(entry).get(key, StoredSearch()) for entry in self.entries
+        }
+
+    @property
+    def keys_with_traces(self) -> set[str]:
+        """The keys of the runs in which the searches of this update found erased records."""
+        first_number = min((request.number for request in self.requests), default=0)
+        keys = set[str]()
+        for entry in self.entries:
+            if entry.number < first_number:
+                continue  # of an earlier update
+            for key, search in read_searches(entry).items():
+                if search.records:
+                    keys.add(key)
+        return keys
 
 
 @dataclass(frozen=True)
@@ -255,15 +268,7 @@ def search_places(targets: TraceTargets, folders: Sequence[Path], run: Path) -> 
     """
     others = _search_folders(targets, folders, run)
     keys = {other.key for other in chain.from_iterable(others.values())}
-    of_update = {request.number for request in targets.requests}
-    with_traces = {
-        key
-        for entry in targets.entries
-        if entry.number in of_update
-        for key, search in read_searches(entry).items()
-        if search.records
-    }
-    missing_runs = len(with_traces - keys)
+    missing_runs = len(targets.keys_with_traces - keys)
     results = list[Place]()
     for folder, trainings in others.items():
         results.append(_place_of(targets, folder, trainings, missing_runs))
@@ -375,7 +380,8 @@ def search_run(targets: TraceTargets, folder: Path) -> OtherTraining:
     columns = NameColumns.of(run)
     key = _key_of_index(folder, index)
     searches = targets.stored_searches(index.key)
-    found = _rows_hashed(index, frozenset().union(*(search.records for _, search in searches)))
+    found_before = frozenset().union(*(search.records for search in searches.values()))
+    found = _rows_hashed(index, found_before)
     if key is not None:
         found = np.union1d(found, _rows_named(index, key, targets.ids))
     codes = list[str]()
@@ -384,9 +390,8 @@ def search_run(targets: TraceTargets, folder: Path) -> OtherTraining:
         codes.append("learner_trained_on_erased" if has_own_learner else "trained_on_erased")
     # If an earlier state was searched, the present one counts as searched: it has no other records.
     states = {manifest.digest} | _earlier_states(folder, manifest)
-    searched_until = max(
-        (number for number, search in searches if states & search.states), default=0
-    )
+    searched_at = [number for number, search in searches.items() if states & search.states]
+    searched_until = max(searched_at, default=0)
     later = [request for request in targets.requests if request.number > searched_until]
     if key is None and later:
         codes.append("key_missing")

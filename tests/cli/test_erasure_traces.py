@@ -475,6 +475,22 @@ def test_requests_that_waited_keep_what_was_found_when_they_came(
     assert counts(unlearn(A, LATER)) == (1, 1, 3)
 
 
+def test_a_run_that_was_trained_while_requests_waited_is_missed_when_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table()
+    train(str(A), *WAITING)
+    Path("ids.txt").write_text(people_of(A)[0])
+    unlearn(A, "outputs/unlearn/waiting", "ids=ids.txt", "method=certificate")
+    train(str(B))
+    assert counts(unlearn(A, "outputs/unlearn/carried_out")) == (1, 1, 3)
+    B.rename("moved")
+    account = unlearn(A, LATER)
+    assert counts(account) == (1, 0, 0)
+    assert codes(account) == {"runs_gone"}
+
+
 def test_a_copy_of_the_run_from_before_is_found(erased: list[str], tmp_path: Path) -> None:
     shutil.copytree(B, "outputs/train/copy")
     assert counts(unlearn(A, LATER)) == (2, 2, 12)
