@@ -1,13 +1,14 @@
 """The account of an erasure as its owner reads it: one page, and a few lines for the console."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from agt.errors import counted, few
 from agt.templates import upward
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import sentences
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
-from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place
+from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, Waiting
 from agt_cli.unlearn.account_tasks import open_tasks, runs_named_by
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
@@ -37,8 +38,6 @@ REQUESTS = {
 }
 
 
-ON_PAGE_ONLY = ("is new_seeds=true needed", "duration")
-"""Headings of the summary that the console leaves out."""
 NEW_SEEDS = (
     "only if somebody may have chosen who requests erasure by answers of the model, or by its "
     "keys. Requests that people made for reasons of their own do not need it. It has to be given "
@@ -95,38 +94,66 @@ def _requested(asked: Asked) -> str:
     return f"{time}, for {records} (by {asked.by}){unknown}"
 
 
-def summary(account: ErasureReport) -> dict[str, str]:
-    """Return the parts of an account as a mapping from a heading to its text."""
+@dataclass(frozen=True)
+class SummaryRow:
+    """A line of the summary of an account.
+
+    Attributes:
+        heading: what the line is about.
+        text: what the account says of it.
+        on_console: whether the console has the line, too; the page has all.
+    """
+
+    heading: str
+    text: str
+    on_console: bool = True
+
+
+def summary(account: ErasureReport) -> list[SummaryRow]:
+    """Return the lines of the summary of an account, in their order."""
     promise = account.removal.promise
-    rows = {"requested": _requested(account.asked), "guaranteed": guarantee_text(promise)}
+    rows = [
+        SummaryRow("requested", _requested(account.asked)),
+        SummaryRow("guaranteed", guarantee_text(promise)),
+    ]
     if account.updated and promise.requests == "adaptive for fixed keys":
-        rows["is new_seeds=true needed"] = NEW_SEEDS
-    rows["duration"] = f"{account.removal.seconds:.3g} s"
-    if account.updated and account.training is not None:
-        seconds = f"{account.training:.3g}"
-        rows["duration"] += f"; the last training of this run took {seconds} s"
+        rows.append(SummaryRow("is new_seeds=true needed", NEW_SEEDS, on_console=False))
+    rows.append(SummaryRow("duration", _duration(account), on_console=False))
     facts = account.removal.facts
     if "test_answers_changed" in facts:
         queries = counted(int(facts["test_answers"]), "test record")
         changed = int(facts["test_answers_changed"])
-        rows["changed answers"] = f"the updated model answers {changed:,} of {queries} differently"
+        answers = f"the updated model answers {changed:,} of {queries} differently"
+        rows.append(SummaryRow("changed answers", answers))
     if account.waiting is not None:
-        distance = account.waiting.distance
-        answered = "no query is answered"
-        if distance is not None:
-            answered = f"only queries whose stable distance is at least {distance} are answered"
-        rows["until the next update (agt unlearn run=...)"] = answered
+        heading = "until the next update (agt unlearn run=...)"
+        rows.append(SummaryRow(heading, _answered_meanwhile(account.waiting)))
     if account.abstained or (account.abstained is not None and account.updated):
-        rows["queries left unanswered until pending erasure requests were carried out"] = counted(
-            account.abstained, "query", "queries"
-        )
+        heading = "queries left unanswered until pending erasure requests were carried out"
+        rows.append(SummaryRow(heading, counted(account.abstained, "query", "queries")))
     budget = account.removal.budget
     if budget is not None:
         remaining = f"{budget.total - budget.spent:.4g}"
-        rows["removal budget"] = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
-    rows["earlier answers"] = _earlier_counts(account.earlier)
-    rows["traces"] = _describe_search(account)
+        left = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
+        rows.append(SummaryRow("removal budget", left))
+    rows.append(SummaryRow("earlier answers", _earlier_counts(account.earlier)))
+    rows.append(SummaryRow("traces", _describe_search(account)))
     return rows
+
+
+def _duration(account: ErasureReport) -> str:
+    """Return how long the removal took, and how long training did, if the run was updated."""
+    removal = f"{account.removal.seconds:.3g} s"
+    if not account.updated or account.training is None:
+        return removal
+    return f"{removal}; the last training of this run took {account.training:.3g} s"
+
+
+def _answered_meanwhile(waiting: Waiting) -> str:
+    """Return which queries are answered while requests are pending."""
+    if waiting.distance is None:
+        return "no query is answered"
+    return f"only queries whose stable distance is at least {waiting.distance} are answered"
 
 
 def guarantee_text(promise: Promise) -> str:
@@ -254,9 +281,9 @@ def _kinds_of_runs(places: Sequence[Place]) -> str:
 def account_lines(account: ErasureReport) -> Iterator[str]:
     """Yield the summary for the console, a line each; the page has the rest."""
     yield headline(account)
-    for name, text in summary(account).items():
-        if name not in ON_PAGE_ONLY:
-            yield f"{name}: {text}"
+    for row in summary(account):
+        if row.on_console:
+            yield f"{row.heading}: {row.text}"
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
@@ -288,7 +315,7 @@ def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_D
     return document(
         f"# Erasure: {escape_markdown(state.run)}",
         f"**{escape_markdown(headline(account))}.**",
-        [f"{name}: {text}" for name, text in summary(account).items()],
+        [f"{row.heading}: {row.text}" for row in summary(account)],
         "## What was done",
         removal.sentences,
         "## What holds",

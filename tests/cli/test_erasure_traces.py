@@ -312,7 +312,8 @@ def test_a_run_on_another_table_with_other_ids_is_named_with_its_table(
     (task,) = [task for task in open_tasks(account, ["outputs"]) if "pupils" in task]
     assert "train/b" in task
     assert not any("NOT SEARCHED" in task for task in open_tasks(account, ["outputs"]))
-    assert "1 of them are of other tables" in summary(account)["traces"]
+    texts = {row.heading: row.text for row in summary(account)}
+    assert "1 of them are of other tables" in texts["traces"]
     assert main(["verify", LATER]) == 0
 
 
