@@ -3,12 +3,12 @@
 A form is a class of ``agt.settings.schema`` whose first entry, ``schema``, is its version. Entries
 that are None are left out of the file.
 
-Forms that hold sentences instead of fields are not read: ``check_form`` refuses them, in these
-documents and in every other file of a run or a model.
+Forms that only earlier versions wrote are not read, most of which hold sentences instead of
+fields: ``check_form`` refuses them, in these documents and in every other file of a run or a model.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from agt.errors import ConfigError, Superseded, altered
@@ -28,6 +28,7 @@ LAST_WRITERS = {
     "agt.claim/2": "0.8.0",
     "agt.erasure/1": "0.7.0",
     "agt.erasure/2": "0.8.0",
+    "agt.erasure/3": "0.14.0",
     FACTS_AS_TEXT: "0.8.0",
     SPENT_AS_TEXT: "0.7.0",
 }
@@ -70,7 +71,6 @@ def read_document(
     name: str,
     key: str,
     remedy: str = "",
-    of_earlier: Callable[[dict[str, Any]], dict[str, Any]] = lambda node: node,
 ) -> T:
     """Read a document that ``content_of`` wrote.
 
@@ -82,11 +82,9 @@ def read_document(
         key: the key that messages put before the names of its entries, for example "claim".
         remedy: a clause that says how to get such a document in the present form, as ``check_form``
             needs it.
-        of_earlier: makes a document of ``version`` from one of an earlier version, and returns
-            others unchanged.
 
     Raises:
-        Superseded: the document has a form that holds sentences instead of fields.
+        Superseded: only earlier versions of agt wrote and read the document's form.
         ConfigError: the content has another version, is no JSON, or has NaN or infinity; or an
             entry is unknown, missing, out of range, or not written as ``content_of`` writes it.
     """
@@ -97,7 +95,6 @@ def read_document(
     if not isinstance(node, dict):
         node = {}
     check_form(node.get("schema"), name, remedy)
-    node = of_earlier(node)
     if node.get("schema") != version:
         raise ConfigError(
             f"{name} has version {node.get('schema')!r}, but this version of agt reads {version}: "

@@ -59,10 +59,10 @@ from agt.unlearning.newton import (
     NEWTON_STEP,
     REPEATED_STEPS,
     RemovableHead,
-    promise_after_removal,
     reduce_residual,
     worst_step_increase,
 )
+from agt.unlearning.newton_promise import promise_after_removal
 from agt.unlearning.promise import Promise, Removal, RemovalBudget
 from agt.unlearning.sentences import Remark, Value
 

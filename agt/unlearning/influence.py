@@ -211,11 +211,11 @@ class AnsweredModel:
         rows_of_people = [people[person] for person in with_records]
         phi = head.phi_of_records(train.features)
         minimisers = MinimisersWithout.from_head(head, phi, train.labels, rows_of_people)
-        labels, is_proved = minimisers.labels(head.phi(self.queries))
+        without = minimisers.labels(head.phi(self.queries))
         influences = {}
         for index, person in enumerate(with_records):
             influences[person] = self._compare_labels(
-                labels[index], "newton", is_shown=is_proved[index]
+                without.labels[index], "newton", is_shown=without.is_proved[index]
             )
         return influences
 

@@ -41,6 +41,19 @@ PEOPLE_AT_ONCE = 256  # the number of people whose logits of all queries are in 
 
 
 @dataclass(frozen=True)
+class LabelsWithout:
+    """Labels of queries without each person's records.
+
+    Attributes:
+        labels: [P, n] int64, the label that w plus the person's step gives each query.
+        is_proved: [P, n] bool, whether training without the person's records provably gives it.
+    """
+
+    labels: np.ndarray
+    is_proved: np.ndarray
+
+
+@dataclass(frozen=True)
 class MinimisersWithout:
     """Approximate weights of a linear head without each person's records, with their errors.
 
@@ -103,19 +116,19 @@ class MinimisersWithout:
                 owners=owners,
                 counts=counts,
             )
-            steps[:, output], radii[:, output] = problem.step_without(removed_rows)
+            gradients = removed_rows.sum_by_person(removed_rows.slopes) - problem.gradient
+            steps_of_output = problem.newton_steps(gradients, removed_rows)
+            steps[:, output] = steps_of_output
+            radii[:, output] = problem.radii(steps_of_output, gradients, removed_rows)
         return cls(weight, steps, radii)
 
-    def labels(self, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def labels(self, phi: np.ndarray) -> LabelsWithout:
         """Return each query's label without each person's records, and where it is proved.
+
+        Proof: Lemma 4 of docs/proofs/influence.md.
 
         Args:
             phi: [n, d] the public features of the queries, rows of norm at most 1.
-
-        Returns:
-            (labels, is_proved): [P, n] int64, the labels that w plus the step gives; and [P, n]
-            bool, whether training without the person's records provably gives this label (Lemma 4
-            of docs/proofs/influence.md).
         """
         queries = phi.astype(np.float64, copy=False)
         people = len(self.steps)
@@ -128,8 +141,9 @@ class MinimisersWithout:
             changes = np.einsum("nd,pjd->pnj", queries, self.steps[chunk], optimize=True)
             logits = trained_logits + changes
             errors = norms[:, None] * error_bounds[chunk][:, None, :]
-            labels[chunk], is_proved[chunk] = _labels_within_errors(logits, errors)
-        return labels, is_proved
+            labels[chunk] = _labels_of_people(logits)
+            is_proved[chunk] = _are_certain(logits, errors, labels[chunk])
+        return LabelsWithout(labels, is_proved)
 
     def _logit_error_bounds(self) -> np.ndarray:
         """Return bounds [P, J] on the error of a logit at features of norm 1.
@@ -150,25 +164,27 @@ def is_loss_covered(loss: LinearLoss) -> bool:
     return loss.kind in ("binary", "one_vs_all")
 
 
-def _labels_within_errors(logits: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels of logits, and whether all logits within some errors have the same label.
+def _labels_of_people(logits: np.ndarray) -> np.ndarray:
+    """Return the labels, [P, n] int64, of logits [P, n, J] of n queries for each of P people."""
+    people, count, outputs = logits.shape
+    return labels_of(logits.reshape(-1, outputs)).reshape(people, count)
+
+
+def _are_certain(logits: np.ndarray, errors: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return whether all logits within some errors have the same label, [P, n] bool.
 
     Args:
         logits: [P, n, J], for each person the logits of the queries.
         errors: [P, n, J] bounds on how far the exact logits may be from these.
-
-    Returns:
-        (labels [P, n] int64, is_certain [P, n] bool).
+        labels: [P, n] the labels of the logits.
     """
-    people, count, outputs = logits.shape
-    labels = labels_of(logits.reshape(-1, outputs)).reshape(people, count)
-    if outputs == 1:
-        return labels, np.abs(logits[..., 0]) > errors[..., 0]
+    if logits.shape[2] == 1:
+        return np.abs(logits[..., 0]) > errors[..., 0]
     winner = labels[..., None]
     lowest_winner = np.take_along_axis(logits - errors, winner, axis=2)[..., 0]
     highest_others = logits + errors
     np.put_along_axis(highest_others, winner, -np.inf, axis=2)
-    return labels, lowest_winner > highest_others.max(axis=2)
+    return lowest_winner > highest_others.max(axis=2)
 
 
 @dataclass(frozen=True)
@@ -321,47 +337,47 @@ class _OutputProblem:
             kink_squares=kink_squares,
         )
 
-    def step_without(self, removed: _RemovedRows) -> tuple[np.ndarray, np.ndarray]:
-        """Return each person's step [P, d], and its radius [P].
+    def newton_steps(self, gradients: np.ndarray, removed: _RemovedRows) -> np.ndarray:
+        """Return a Newton step for each person, [P, d].
 
-        If the Hessian is not positive definite in floating point, the steps are 0. The radii are
-        valid for any steps.
+        If the Hessian is not positive definite in floating point, the steps are 0.
 
         Args:
+            gradients: [P, d], for each person minus the gradient, at the trained weights, of the
+                problem without the person's records.
             removed: the records of all people.
         """
-        # Minus the gradient, at the trained weights, of the problem without the person's records.
-        gradients = removed.sum_by_person(removed.slopes) - self.gradient
-
-        def remainders_of(steps: np.ndarray) -> np.ndarray:
-            """Return g - H D for each person, with the gradient g that the step D should undo."""
-            return gradients - steps @ self.hessian + removed.curvature_times(steps)
-
         # All people share one factorisation, of the Hessian with their records. The refinement
-        # corrects for each person's part of it, and the remainder is measured.
+        # corrects for each person's part of it.
         steps = np.zeros_like(gradients)
         with contextlib.suppress(np.linalg.LinAlgError):
             factor = cho_factor(self.hessian, check_finite=False)
             for _ in range(REFINEMENTS):
-                steps = steps + cho_solve(factor, remainders_of(steps).T, check_finite=False).T
-        remainders = np.linalg.norm(remainders_of(steps), axis=1)
-        return steps, self._radii(steps, gradients, remainders, removed.counts)
+                remainders = self._remainders(steps, gradients, removed)
+                steps = steps + cho_solve(factor, remainders.T, check_finite=False).T
+        return steps
 
-    def _radii(
-        self,
-        steps: np.ndarray,
-        gradients: np.ndarray,
-        remainders: np.ndarray,
-        counts: np.ndarray,
+    def _remainders(
+        self, steps: np.ndarray, gradients: np.ndarray, removed: _RemovedRows
     ) -> np.ndarray:
+        """Return g - H D for each person, [P, d]: what the step D leaves of the gradient g.
+
+        H is the Hessian without the person's records. The arguments are those of ``radii``.
+        """
+        return gradients - steps @ self.hessian + removed.curvature_times(steps)
+
+    def radii(self, steps: np.ndarray, gradients: np.ndarray, removed: _RemovedRows) -> np.ndarray:
         """Return bounds [P] on the distances from the steps to training without each person.
+
+        They are valid for any steps.
 
         Args:
             steps: [P, d], a step of the weights for each person.
             gradients: [P, d], minus the gradients that the steps should undo, as computed.
-            remainders: [P], the norms of g - H D that the steps leave, as computed.
-            counts: [P], the numbers of records of the people.
+            removed: the records of all people.
         """
+        counts = removed.counts
+        remainders = np.linalg.norm(self._remainders(steps, gradients, removed), axis=1)
         lengths = np.linalg.norm(steps, axis=1) * COVER
         # Lemma 2 of docs/proofs/influence.md: the Hessian changes along the step by at most the
         # third derivative, and where a record reaches a kink by at most the second one.

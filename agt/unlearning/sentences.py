@@ -292,30 +292,70 @@ TEMPLATES: dict[str, str] = {
     "trained_on_erased": (
         "other runs are still trained on erased records ({runs:few}): erase the records there too"
     ),
-    "none_trained_on_erased": (
-        "none of the other runs that were searched is trained on an erased record"
-    ),
     "learner_trained_on_erased": (
         "other runs with a learner of your own are still trained on erased records ({runs:few}), "
         "but agt cannot erase records from such runs: for each, train a new run after the rows are "
         "deleted from the table, and delete the folder of the old run"
-    ),
-    "trained_on_erased_earlier": (
-        "other runs are still trained on records that earlier erasures removed from this run "
-        "({runs:few}): erase those records there too (the other counts are about the records of "
-        "this erasure only)"
     ),
     "no_other_runs": "no other training run was found there",
     "no_trace_in_runs": (
         "{runs} of the other runs were asked for all records and people of the request, and were "
         "trained on none of them"
     ),
-    "traces_cleared": (
-        "of these, {runs} had traces when the records were erased here, and have none any more"
-    ),
     "runs_gone": (
         "{runs} runs that were trained on erased records when these were erased here are no longer "
         "there, so agt cannot tell whether they were deleted or moved"
+    ),
+    "named_by_content": (
+        "these runs were NOT SEARCHED ({runs:few}), because their data name each record by a hash "
+        "of its content (dataset.id=null), so no id of the request can be found in them, and they "
+        "may still be trained on erased records: train each again with {settings}, erase in the "
+        "new run, and delete the folder of the old one"
+    ),
+    "of_other_tables": (
+        "these runs were NOT SEARCHED ({runs:few}), because they were trained on other data "
+        "({tables:few}) in which other columns name records and people: if the people of this "
+        "request are in them, too, erase there with the ids that they have there"
+    ),
+    "training_unfinished": (
+        "training has not ended in {runs:few}, so agt cannot tell whether these runs contain the "
+        "erased records: wait until it has ended, or resume each run that has a checkpoint, and "
+        "erase the records there, or delete the folder"
+    ),
+    "searched_in_part": (
+        "these runs were NOT SEARCHED for all records of all people of the request ({runs:few}), "
+        "so they may still be trained on some of them: the data no longer contain rows of these "
+        "people, or the data of the other run do not name people (dataset.unit), and agt stores "
+        "only keyed hashes of ids, under another key in each run"
+    ),
+    "named_by_other_columns": (
+        "these runs were NOT SEARCHED ({runs:few}), because their data name records and people by "
+        "other columns (dataset.id and dataset.unit; with dataset.id=null, all columns of a "
+        "record) than the data of this run, so they may still be trained on erased records"
+    ),
+    "key_missing": (
+        "these runs were NOT SEARCHED ({runs:few}), because their key file (unlearning/key) is "
+        "missing or is not theirs"
+    ),
+    "index_not_readable": (
+        "these runs were NOT SEARCHED ({runs:few}), because their file records.bin is not the one "
+        "that the run was finished with, or the run is not finished"
+    ),
+    "index_missing": (
+        "these folders with a trained model were NOT SEARCHED ({runs:few}), because they have no "
+        "file records.bin (saved models, and runs of very old versions of agt)"
+    ),
+    "folder_not_listed": (
+        "these folders were NOT SEARCHED ({runs:few}), because agt may not list their files"
+    ),
+    # The search for traces, as accounts of versions before 0.22 state it.
+    "trained_on_erased_earlier": (
+        "other runs are still trained on records that earlier erasures removed from this run "
+        "({runs:few}): erase those records there too (the other counts are about the records of "
+        "this erasure only)"
+    ),
+    "traces_cleared": (
+        "of these, {runs} had traces when the records were erased here, and have none any more"
     ),
     "runs_not_searched": (
         "{runs} of the other runs were NOT SEARCHED for {forgotten} of the {erased} erased "
@@ -328,17 +368,6 @@ TEMPLATES: dict[str, str] = {
         "still be trained on some of these records. Either their data do not name these people as "
         "the data of this run do (dataset.unit), or this run had no training records of these "
         "people, and their ids are stored nowhere"
-    ),
-    "named_by_content": (
-        "these runs were NOT SEARCHED ({runs:few}), because their data name each record by a hash "
-        "of its content (dataset.id=null), so no id of the request can be found in them, and they "
-        "may still be trained on erased records: train each again with {settings}, erase in the "
-        "new run, and delete the folder of the old one"
-    ),
-    "of_other_tables": (
-        "these runs were NOT SEARCHED ({runs:few}), because they were trained on other data "
-        "({tables:few}) in which other columns name records and people: if the people of this "
-        "request are in them, too, erase there with the ids that they have there"
     ),
     "named_otherwise": (
         "{runs} of the other runs were NOT SEARCHED, because their data name records and people by "
@@ -369,16 +398,13 @@ TEMPLATES: dict[str, str] = {
         "runs contain the erased records: resume each run that has a checkpoint and erase the "
         "records there, or delete the folder"
     ),
+    # What was not searched.
     "files_beside_runs": (
         "files next to the folders of the runs were not searched for erased records"
     ),
     "other_folders": (
         "folders outside of output_dir (of this command and of the run) were not searched for "
         "erased records"
-    ),
-    "erased_forgotten": (
-        "agt did not search for {forgotten} of the {erased} erased records, because it stores "
-        "only keyed hashes of the ids of these records"
     ),
     "rows_in_own_data": (
         "the run's own data files still contain {rows} of the erased records. Only the owner of "

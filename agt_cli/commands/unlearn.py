@@ -14,7 +14,8 @@ from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
-from agt_cli.unlearn.account_md import account_lines, exception_lines, open_tasks
+from agt_cli.unlearn.account_md import account_lines, exception_lines
+from agt_cli.unlearn.account_tasks import open_tasks
 from agt_cli.unlearn.erasure import (
     ErasureOrder,
     NothingErased,

@@ -11,9 +11,9 @@ Formal guarantees
     look at the list of entries by name. Sentences are made of these when the account is shown
     (agt/unlearning/sentences.py). What it says of a guarantee is the method's own ``Promise``. What
     it repeats, agt verify compares.
-    Accounts of the form before this one are read, too (agt_cli/unlearn/account_forms.py).
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -23,8 +23,8 @@ from agt.errors import ConfigError
 from agt.settings import Count, Digest, NonNegative, NonNegativeInt, schema
 from agt.unlearning.promise import MethodName, Removal
 from agt.unlearning.sentences import Remark, sentences
-from agt_cli.unlearn.account_forms import VERSION, of_earlier_form
 
+VERSION: Literal["agt.erasure/4"] = "agt.erasure/4"
 PENDING: MethodName = "certificate"  # the method that replaces no state
 OUTSIDE = tuple(
     Remark(code)
@@ -40,7 +40,12 @@ OUTSIDE = tuple(
     )
 )
 """What no account shows."""
-TRACES = ("trained_on_erased", "learner_trained_on_erased", "training_stopped")
+TRACES = (
+    "trained_on_erased",
+    "learner_trained_on_erased",
+    "training_unfinished",
+    "training_stopped",  # written by versions before 0.22
+)
 """Codes of remarks that name runs with traces."""
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)$")]
 
@@ -143,8 +148,9 @@ class Place:
         place: a description of the folder.
         runs: how many other runs and interrupted trainings are there.
         searched: how many of these were compared with every record and person of the request.
-        found: how many traces were found. If not all runs were searched, 0 does not mean that
-            there are none.
+        found: how many traces were found: records that this or an earlier request erased, and
+            unfinished trainings. If not all runs were searched, 0 does not mean that there are
+            none.
         remarks: what was found, and what was not searched.
     """
 
@@ -222,47 +228,51 @@ class ErasureReport:
     abstained: NonNegativeInt | None = None
 
     def __post_init__(self) -> None:
-        state = self.state
-        updated = self.updated
-        requested = self.asked
-        removed = self.removal.records
-        budget = self.removal.budget
-        rules = {
-            (
-                "an account of an erasure must report either an update of the run or pending "
-                "requests, but not both"
-            ): updated == (self.waiting is None),
-            "an account of an erasure that did not update the run must not report removed "
-            "records": updated or removed == 0,
-            "the number of remaining records must be the previous number minus the number of "
-            "removed records": (state.records_after == state.records_before - removed),
-            "an erasure that updates the run must change the digest of the run": updated
-            <= (state.before != state.after),
-            "the request log must contain the entry that an account of an erasure is about": (
-                state.entry <= state.log_entries
-            ),
-            "the removal budget that was spent must not exceed the total removal budget": budget
-            is None
-            or budget.spent <= budget.total,
-            "the people who requested erasure must be those with training records and those with "
-            "test records only": (
-                requested.people_requested
-                == requested.people_with_training_records + requested.people_with_test_records_only
-            ),
-            "no more runs can have been searched than were found": all(
-                place.searched <= place.runs for place in self.places
-            ),
-            "a number of traces must come with the runs in which they were found": all(
-                bool(place.found) == place.names_traces for place in self.places
-            ),
-        }
-        broken_rules = [rule for rule, holds in rules.items() if not holds]
-        if broken_rules:
-            rule = broken_rules[0]
+        rule = next(self._broken_rules(), None)
+        if rule is not None:
             raise ConfigError(
                 "account.json was altered or damaged after agt wrote it, because it breaks "
                 f"this rule: {rule}. Restore it from a backup"
             )
+
+    def _broken_rules(self) -> Iterator[str]:
+        """Yield each rule between entries that this account breaks."""
+        state = self.state
+        removed = self.removal.records
+        budget = self.removal.budget
+        asked = self.asked
+        people = asked.people_with_training_records + asked.people_with_test_records_only
+        if self.updated == (self.waiting is not None):
+            yield (
+                "an account of an erasure must report either an update of the run or pending "
+                "requests, but not both"
+            )
+        if removed and not self.updated:
+            yield (
+                "an account of an erasure that did not update the run must not report removed "
+                "records"
+            )
+        if state.records_after != state.records_before - removed:
+            yield (
+                "the number of remaining records must be the previous number minus the number of "
+                "removed records"
+            )
+        if self.updated and state.before == state.after:
+            yield "an erasure that updates the run must change the digest of the run"
+        if state.entry > state.log_entries:
+            yield "the request log must contain the entry that an account of an erasure is about"
+        if budget is not None and budget.spent > budget.total:
+            yield "the removal budget that was spent must not exceed the total removal budget"
+        if asked.people_requested != people:
+            yield (
+                "the people who requested erasure must be those with training records and those "
+                "with test records only"
+            )
+        for place in self.places:
+            if place.searched > place.runs:
+                yield "no more runs can have been searched than were found"
+            if bool(place.found) != place.names_traces:
+                yield "a number of traces must come with the runs in which they were found"
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -281,21 +291,16 @@ class ErasureReport:
 
 
 def read_account(content: bytes) -> ErasureReport:
-    """Return the account that a file contains; one of agt.erasure/3 is converted.
+    """Return the account that a file contains.
 
     Args:
         content: the bytes of account.json.
 
     Raises:
-        Superseded: it has a form that holds sentences.
+        Superseded: it has a form that versions before 0.15 wrote.
         ConfigError: the content is no JSON, has NaN or infinity, or is of an unknown version; an
             entry is unknown, missing or out of range; or two entries contradict each other.
     """
     return read_document(
-        ErasureReport,
-        content,
-        VERSION,
-        name="the account of an erasure",
-        key="account",
-        of_earlier=of_earlier_form,
+        ErasureReport, content, VERSION, name="the account of an erasure", key="account"
     )

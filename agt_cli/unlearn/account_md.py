@@ -1,13 +1,15 @@
 """The account of an erasure as its owner reads it: one page, and a few lines for the console."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from agt.errors import counted, few
 from agt.templates import upward
 from agt.unlearning.promise import Promise
 from agt.unlearning.sentences import sentences
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
-from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place
+from agt_cli.unlearn.account import Asked, Earlier, ErasureReport, Place, Waiting
+from agt_cli.unlearn.account_tasks import open_tasks, runs_named_by
 
 NAMED_ANSWERS = 8  # earlier answers that are named one by one; the void ones first
 BUDGET_UNIT = (
@@ -36,8 +38,6 @@ REQUESTS = {
 }
 
 
-ON_PAGE_ONLY = ("is new_seeds=true needed", "duration")
-"""Headings of the summary that the console leaves out."""
 NEW_SEEDS = (
     "only if somebody may have chosen who requests erasure by answers of the model, or by its "
     "keys. Requests that people made for reasons of their own do not need it. It has to be given "
@@ -94,38 +94,66 @@ def _requested(asked: Asked) -> str:
     return f"{time}, for {records} (by {asked.by}){unknown}"
 
 
-def summary(account: ErasureReport) -> dict[str, str]:
-    """Return the parts of an account as a mapping from a heading to its text."""
+@dataclass(frozen=True)
+class SummaryRow:
+    """A line of the summary of an account.
+
+    Attributes:
+        heading: what the line is about.
+        text: what the account says of it.
+        on_console: whether the console has the line, too; the page has all.
+    """
+
+    heading: str
+    text: str
+    on_console: bool = True
+
+
+def summary(account: ErasureReport) -> list[SummaryRow]:
+    """Return the lines of the summary of an account, in their order."""
     promise = account.removal.promise
-    rows = {"requested": _requested(account.asked), "guaranteed": guarantee_text(promise)}
+    rows = [
+        SummaryRow("requested", _requested(account.asked)),
+        SummaryRow("guaranteed", guarantee_text(promise)),
+    ]
     if account.updated and promise.requests == "adaptive for fixed keys":
-        rows["is new_seeds=true needed"] = NEW_SEEDS
-    rows["duration"] = f"{account.removal.seconds:.3g} s"
-    if account.updated and account.training is not None:
-        seconds = f"{account.training:.3g}"
-        rows["duration"] += f"; the last training of this run took {seconds} s"
+        rows.append(SummaryRow("is new_seeds=true needed", NEW_SEEDS, on_console=False))
+    rows.append(SummaryRow("duration", _duration(account), on_console=False))
     facts = account.removal.facts
     if "test_answers_changed" in facts:
         queries = counted(int(facts["test_answers"]), "test record")
         changed = int(facts["test_answers_changed"])
-        rows["changed answers"] = f"the updated model answers {changed:,} of {queries} differently"
+        answers = f"the updated model answers {changed:,} of {queries} differently"
+        rows.append(SummaryRow("changed answers", answers))
     if account.waiting is not None:
-        distance = account.waiting.distance
-        answered = "no query is answered"
-        if distance is not None:
-            answered = f"only queries whose stable distance is at least {distance} are answered"
-        rows["until the next update (agt unlearn run=...)"] = answered
+        heading = "until the next update (agt unlearn run=...)"
+        rows.append(SummaryRow(heading, _answered_meanwhile(account.waiting)))
     if account.abstained or (account.abstained is not None and account.updated):
-        rows["queries left unanswered until pending erasure requests were carried out"] = counted(
-            account.abstained, "query", "queries"
-        )
+        heading = "queries left unanswered until pending erasure requests were carried out"
+        rows.append(SummaryRow(heading, counted(account.abstained, "query", "queries")))
     budget = account.removal.budget
     if budget is not None:
         remaining = f"{budget.total - budget.spent:.4g}"
-        rows["removal budget"] = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
-    rows["earlier answers"] = _earlier_counts(account.earlier)
-    rows["traces"] = _describe_search(account)
+        left = f"{remaining} of {budget.total:.4g} left ({BUDGET_UNIT})"
+        rows.append(SummaryRow("removal budget", left))
+    rows.append(SummaryRow("earlier answers", _earlier_counts(account.earlier)))
+    rows.append(SummaryRow("traces", _describe_search(account)))
     return rows
+
+
+def _duration(account: ErasureReport) -> str:
+    """Return how long the removal took, and how long training did, if the run was updated."""
+    removal = f"{account.removal.seconds:.3g} s"
+    if not account.updated or account.training is None:
+        return removal
+    return f"{removal}; the last training of this run took {account.training:.3g} s"
+
+
+def _answered_meanwhile(waiting: Waiting) -> str:
+    """Return which queries are answered while requests are pending."""
+    if waiting.distance is None:
+        return "no query is answered"
+    return f"only queries whose stable distance is at least {waiting.distance} are answered"
 
 
 def guarantee_text(promise: Promise) -> str:
@@ -190,181 +218,79 @@ def _answers(standing: int, void: int) -> str:
 def _describe_search(account: ErasureReport) -> str:
     """Return a text on the traces that were found in other runs, or why none were searched for.
 
-    A trace is an erased record that another run was trained on.
+    A trace is an erased record that another run was trained on, or an unfinished training.
     """
     search = account.sweep
     if search is None and account.updated:
         return "not searched for"
     if search is None:
         return "agt did not search for traces, because nothing has been removed from the run yet"
-    clauses = _found_and_unsearched(search.places)
-    other_tables = sum(len(_names_of(place, "of_other_tables", "runs")) for place in search.places)
-    if other_tables:  # these runs are among the unsearched ones, which the last clause counts
-        clauses[-1] += f" ({other_tables} of them are of other tables)"
-    if any(_names_of(place, "trained_on_erased_earlier", "runs") for place in search.places):
-        clauses.append("records of EARLIER erasures are still in other runs")
+    clauses = [_found_in_runs(search.places), _unsearched_runs(search.places)]
     clauses += [remark.sentence for remark in search.unlooked if remark.code == "files_beside_runs"]
-    return "; ".join(clauses)
+    return "; ".join(filter(None, clauses))
 
 
-def _found_and_unsearched(places: Sequence[Place]) -> list[str]:
-    """Return clauses on the other training runs: how many traces they have, how many are unknown.
+def _found_in_runs(places: Sequence[Place]) -> str:
+    """Return a clause on the traces that were found in other training runs.
 
     Args:
         places: the folders in which runs were searched for.
 
     Returns:
-        One clause; or two, where only some of the runs were searched for all erased records.
+        The clause; empty: no trace was found, but no run was searched either.
     """
     runs = sum(place.runs for place in places)
-    if not runs:
-        return ["no other training runs were found"]
-    traces = sum(place.found for place in places)
     searched = sum(place.searched for place in places)
-    kinds_of_runs = few(tuple(dict.fromkeys(place.place.sentence for place in places)))
+    traces = sum(place.found for place in places)
+    if not runs:
+        return "no other training runs were found"
     if traces:
-        clauses = [f"{traces} found in {kinds_of_runs}"]
-    elif searched:
-        clauses = [f"none found in {searched} of {runs} {kinds_of_runs}"]
-    else:
-        return [
-            f"NOT SEARCHED: none of {runs} {kinds_of_runs} could be searched for all erased records"
-        ]
-    unsearched = runs - searched
-    if unsearched:
-        clauses.append(f"{unsearched} of {runs} were NOT SEARCHED for all erased records")
-    return clauses
+        return f"{traces} found in {_kinds_of_runs(places)}"
+    if searched:
+        return f"none found in {searched} of {runs} {_kinds_of_runs(places)}"
+    return ""
 
 
-def open_tasks(account: ErasureReport, folders: Sequence[str]) -> list[str]:
-    """Return what the owner still has to do about the erased records, in this order.
+def _unsearched_runs(places: Sequence[Place]) -> str:
+    """Return a clause on the runs that were not searched for everything; empty: all were.
 
     Args:
-        account: the report of the erasure.
-        folders: the folders of records that were searched, as a command line names them, in the
-            order of the account's places.
+        places: the folders in which runs were searched for.
     """
-    if not account.updated:
-        return ["carry the pending requests out: agt unlearn run=... (without ids=...)"]
-    tasks = list[str]()
-    for place, folder in zip(account.places, folders, strict=False):
-        tasks += _tasks_in_other_runs(place, folder)
-    if tasks:
-        tasks.append(
-            "when the other runs are done, write this account again, because it describes them as "
-            f"they were: agt unlearn run=... (the path of {account.state.run}, without ids=...)"
+    runs = sum(place.runs for place in places)
+    unsearched = sum(place.runs - place.searched for place in places)
+    if not unsearched:
+        return ""
+    clause = f"{unsearched} of {runs} were NOT SEARCHED for all erased records"
+    if not _found_in_runs(places):
+        clause = (
+            f"NOT SEARCHED: none of {runs} {_kinds_of_runs(places)} could be searched for all "
+            "erased records"
         )
-    unlooked = {} if account.sweep is None else {r.code: r for r in account.sweep.unlooked}
-    rows = [
-        f"{unlooked[code].values['rows']} {kind}"
-        for code, kind in (
-            ("rows_in_own_data", "training records"),
-            ("test_rows_in_own_data", "test records"),
-        )
-        if code in unlooked
-    ]
-    if rows:
-        counts = " and ".join(rows)
-        tasks.append(
-            f"delete the rows of {counts} from the data's files, but only after every other run "
-            "is done, because agt finds records in other runs by these rows"
-        )
-    if any(
-        remark.code == "weights_stand" for result in account.earlier for remark in result.reasons
-    ):
-        tasks.append(
-            "decide whether released weights that were trained on the erased records go on being "
-            "used (section Answers given earlier)"
-        )
-    if account.earlier:
-        tasks.append(
-            "search files of earlier answers, exports and settings for the ids, for example with "
-            "grep -rlwFf IDS outputs ledgers conf"
-        )
-    if "file_of_ids" in unlooked:
-        tasks.append("last, delete the file of ids")
-    return tasks
-
-
-def _tasks_in_other_runs(place: Place, folder: str) -> Iterator[str]:
-    """Yield what is to be done in the other runs of one place, with the command."""
-    remarks = {remark.code: remark.values for remark in place.remarks}
-    runs = _names_of(place, "trained_on_erased", "runs")
-    if len(runs) == 1:
-        yield f"erase in the other run, too: agt unlearn run={folder}/{runs[0]} ids=FILE"
-    elif runs:
-        listed = ",".join(f"{folder}/{run}" for run in runs)
-        yield f"erase in {len(runs)} other runs, too: agt unlearn -m run={listed} ids=FILE"
-    for run in _names_of(place, "trained_on_erased_earlier", "runs"):
-        yield (
-            f"erase in {folder}/{run} the records of earlier requests, too: agt unlearn "
-            f"run={folder}/{run} ids=FILE, with the ids of those requests"
-        )
-    for run in _names_of(place, "learner_trained_on_erased", "runs"):
-        yield (
-            f"train {folder}/{run} again without the rows, and delete that folder, because agt "
-            "cannot erase from a run with a learner of your own"
-        )
-    for stopped in _names_of(place, "training_stopped", "folders"):
-        yield f"resume the training in {folder}/{stopped} and erase there, or delete it"
-    for running in _names_of(place, "training_running", "folders"):
-        yield f"when the training in {folder}/{running} has ended, erase there, too"
-    if "runs_gone" in remarks:
-        yield (
-            f"make sure that {remarks['runs_gone']['runs']} folders of runs with traces, which are "
-            f"no longer below {folder}, were deleted and not moved"
-        )
-    by_content = _names_of(place, "named_by_content", "runs")
-    for run in by_content:
-        settings = remarks["named_by_content"]["settings"]
-        yield (
-            f"no id can be found in {folder}/{run}, because it names records by hashes of their "
-            f"content (dataset.id=null): train it again with {settings} (its command is argv in "
-            f"its env.json), erase in the new run, and delete {folder}/{run}"
-        )
-    of_other_tables = _names_of(place, "of_other_tables", "runs")
+    of_other_tables = sum(len(runs_named_by(place, "of_other_tables")) for place in places)
     if of_other_tables:
-        tables = few(_names_of(place, "of_other_tables", "tables"))
-        yield (
-            f"if the people of this request are also in {tables}: erase in the runs on that data, "
-            f"too, with the ids that they have there ({few(of_other_tables)} below {folder})"
-        )
-    missing = place.runs - place.searched
-    unsearched = missing - len(_names_of(place, "training_stopped", "folders")) - len(by_content)
-    unsearched -= len(of_other_tables)
-    if unsearched > 0:
-        yield (
-            f"look after the runs below {folder} that were NOT SEARCHED ({unsearched} of "
-            f"{place.runs}): erase there, too, with a file of ids (agt unlearn run=RUN ids=FILE "
-            "unknown=ignore does not need the rows; FILE needs the ids of the column that is "
-            "dataset.id, or dataset.unit, in RUN/config.yaml), or train them again without the "
-            "rows and delete the old folders"
-        )
+        return f"{clause} ({of_other_tables} of them are of other tables)"
+    return clause
 
 
-def _names_of(place: Place, code: str, key: str) -> tuple[str, ...]:
-    """Return the names that a remark on a searched folder lists; empty: there is no such remark.
-
-    Args:
-        place: the folder, which has at most one remark of each code.
-        code: the remark's code, a key of the sentences in agt/unlearning/sentences.py.
-        key: the key of the names (of folders or tables) in the remark's values.
-    """
-    values = {remark.code: remark.values for remark in place.remarks}
-    names = values.get(code, {}).get(key, ())
-    return names if isinstance(names, tuple) else ()
+def _kinds_of_runs(places: Sequence[Place]) -> str:
+    """Return a phrase for the runs that were searched for in some folders."""
+    return few(dict.fromkeys(place.place.sentence for place in places))
 
 
 def account_lines(account: ErasureReport) -> Iterator[str]:
     """Yield the summary for the console, a line each; the page has the rest."""
     yield headline(account)
-    for name, text in summary(account).items():
-        if name not in ON_PAGE_ONLY:
-            yield f"{name}: {text}"
+    for row in summary(account):
+        if row.on_console:
+            yield f"{row.heading}: {row.text}"
 
 
 def exception_lines(account: ErasureReport) -> Iterator[str]:
-    """Yield an indented line for the console for each problem that an erasure reports."""
+    """Yield an indented line for the console for each assumption or earlier result that fails.
+
+    What to do about traces in other runs is among ``open_tasks``.
+    """
     for fact in account.removal.promise.assumptions:
         if not fact.held:
             yield f"  - ASSUMPTION NOT MET: {fact.sentence}"
@@ -373,13 +299,6 @@ def exception_lines(account: ErasureReport) -> Iterator[str]:
             yield f"  - earlier result {earlier.name} no longer holds: {earlier.why}"
         elif earlier.answers_void:
             yield f"  - earlier result {earlier.name}: {_standing(earlier)}"
-    for place in account.places:
-        remarks = _remarks_text(place)
-        if place.found:
-            traces = counted(place.found, "trace")
-            yield f"  - FOUND {traces} in {place.place.sentence}: {remarks}"
-        elif place.searched < place.runs:
-            yield f"  - NOT SEARCHED, in part or at all: {place.place.sentence}: {remarks}"
 
 
 def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_DIR",)) -> str:
@@ -396,7 +315,7 @@ def account_markdown(account: ErasureReport, folders: Sequence[str] = ("OUTPUT_D
     return document(
         f"# Erasure: {escape_markdown(state.run)}",
         f"**{escape_markdown(headline(account))}.**",
-        [f"{name}: {text}" for name, text in summary(account).items()],
+        [f"{row.heading}: {row.text}" for row in summary(account)],
         "## What was done",
         removal.sentences,
         "## What holds",

@@ -25,10 +25,9 @@ Formal guarantees
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -59,19 +58,25 @@ BLOCK_ROWS = 2**16  # rows of certificates.parquet that are read at once
 WEIGHTS_FOLDER = "release"  # of a release of weights: what may be handed on
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True)
+class Verdict:
     """What became of one earlier result.
 
     Attributes:
         standing: how many of its answers are still valid. A release of weights or of a number is
             one answer.
         void: how many answers are not valid any more.
-        reasons: why; at least one.
+        reasons: why; at least one, unless it has no answers.
+        state: the digest of the run's state that it was made from; None: not recorded.
+        weights: the sha256 of the list of the files of weights that it released; None: it released
+            none.
     """
 
     standing: int
     void: int
     reasons: tuple[Remark, ...]
+    state: str | None = None
+    weights: str | None = None
 
 
 def releases_of_state(digest: str, folders: Sequence[Path]) -> list[Path]:
@@ -89,67 +94,97 @@ def releases_of_state(digest: str, folders: Sequence[Path]) -> list[Path]:
     ]
 
 
-def judge_earlier(
-    run: Run, log: Log, settings: RunSettings, prepared: Prepared, places: Sequence[Path]
-) -> tuple[Earlier, ...]:
+@dataclass(frozen=True)
+class UpdatedRun:
+    """A run after an erasure, from whose earlier states results were made.
+
+    Attributes:
+        run: the run as it is after this update.
+        log: its requests, with the entry of the present one.
+        settings: its settings.
+        prepared: its data, with the erased records that the data still has.
+    """
+
+    run: Run
+    log: Log
+    settings: RunSettings
+    prepared: Prepared
+
+
+def judge_earlier(updated: UpdatedRun, places: Sequence[Path]) -> tuple[Earlier, ...]:
     """Judge every certification and release below some folders of records that was made from an
     earlier state of a run, and every folder of labels that was made from such a release.
 
     Nothing in their folders is changed.
 
     Args:
-        run: as it is after this update.
-        log: its requests, with the entry of the present one.
-        settings: the run's.
-        prepared: its data, with the erased records that the data still has.
+        updated: the run after this update.
         places: the folders of records.
 
     Returns:
         One entry for each folder. A finished folder of which it cannot be read from which run it
         was made is among them, and is void.
     """
+    results = [
+        made
+        for place, command in product(places, COMMANDS)
+        for made in runs_of_command(place / command, command)
+        if made.state == "done" or (made.folder / SPENT).exists()
+    ]
     judged = list[Earlier]()
     releases = dict[str, Earlier]()  # digest of released weights -> what became of them
-    made_from_releases = list[Run]()
-    for place, command in product(places, COMMANDS):
-        for made in runs_of_command(place / command, command):
-            if not (made.state == "done" or (made.folder / SPENT).exists()):
-                continue
-            name = f"{command}/{made.folder.name}"
-            if not made.environment:
-                verdict = _unreadable("env.json cannot be read")
-                judged.append(Earlier(name, *verdict))
-                continue
-            if made.environment.get(WEIGHTS_FOLDER):
-                made_from_releases.append(made)
-            state = str(made.environment.get("trained_digest", ""))  # before anything is verified
-            removed = _units_removed_since(state, log)
-            if removed is None:
-                continue
-            weights = None
-            try:
-                record = open_run(made.folder, command)
-                weights = record.manifest.files.get(f"{WEIGHTS_FOLDER}/{MANIFEST_FILE}")
-                if command == "certify":
-                    same_constants = state in run.environment.get(SAME_CONSTANTS, ())
-                    reasons = removal_gaps(
-                        settings,
-                        prepared,
-                        prepared.erased,
-                        len(log.erased | log.waiting),
-                        record,
-                        same_constants,
-                    )
-                    verdict = _judge_certification(record, removed, reasons)
-                else:
-                    verdict = _judge_release(record, removed.count)
-            except (AgtError, ArrowException) as error:
-                verdict = _unreadable(first_line(error))
-            if verdict.standing or verdict.void:
-                judged.append(Earlier(name, *verdict, state))
-                if weights:
-                    releases[f"sha256:{weights}"] = judged[-1]
+    for made in results:
+        verdict = _judge(updated, made)
+        if verdict is None or not (verdict.standing or verdict.void):
+            continue
+        name = f"{made.command}/{made.folder.name}"
+        result = Earlier(name, verdict.standing, verdict.void, verdict.reasons, verdict.state)
+        judged.append(result)
+        if verdict.weights:
+            releases[f"sha256:{verdict.weights}"] = result
+    made_from_releases = [made for made in results if made.environment.get(WEIGHTS_FOLDER)]
     return (*judged, *_from_releases(made_from_releases, releases))
+
+
+def _judge(updated: UpdatedRun, made: Run) -> Verdict | None:
+    """Return what became of a certification or a release; None: of no earlier state of the run.
+
+    Args:
+        updated: the run after this update.
+        made: the folder of the result, of which nothing was verified.
+    """
+    if not made.environment:
+        return _unreadable("env.json cannot be read")
+    state = str(made.environment.get("trained_digest", ""))
+    removed = _units_removed_since(state, updated.log)
+    if removed is None:
+        return None
+    weights = None
+    try:
+        record = open_run(made.folder, made.command)
+        weights = record.manifest.files.get(f"{WEIGHTS_FOLDER}/{MANIFEST_FILE}")
+        if made.command == "certify":
+            verdict = _judge_certification(record, removed, _gaps_of(updated, record, state))
+        else:
+            verdict = _judge_release(record, removed.count)
+    except (AgtError, ArrowException) as error:
+        verdict = _unreadable(first_line(error))
+    return replace(verdict, state=state, weights=weights)
+
+
+def _gaps_of(updated: UpdatedRun, record: Run, state: str) -> list[Remark]:
+    """Return why a certification does not cover what was removed since; empty: it does.
+
+    Args:
+        updated: the run after this update.
+        record: the certification.
+        state: the digest of the run's state that it was made from.
+    """
+    log = updated.log
+    same_constants = state in updated.run.environment.get(SAME_CONSTANTS, ())
+    count = len(log.erased | log.waiting)
+    erased = updated.prepared.erased
+    return removal_gaps(updated.settings, updated.prepared, erased, count, record, same_constants)
 
 
 def _unreadable(error: str) -> Verdict:

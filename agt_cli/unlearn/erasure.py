@@ -24,7 +24,12 @@ from agt_cli.report.next_state import commit
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import NextState, RunRecord
 from agt_cli.report.replaced import output_folders_of
-from agt_cli.runs.erased import environment_facts, erased_predicate, prepare_without
+from agt_cli.runs.erased import (
+    environment_facts,
+    erased_predicate,
+    prepare_without,
+    read_hash_key,
+)
 from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import (
     Prepared,
@@ -37,6 +42,7 @@ from agt_cli.runs.prepare import (
 from agt_cli.unlearn.account import (
     OUTSIDE,
     PENDING,
+    VERSION,
     Asked,
     Earlier,
     ErasureReport,
@@ -44,9 +50,9 @@ from agt_cli.unlearn.account import (
     TraceSearch,
     Waiting,
 )
-from agt_cli.unlearn.account_forms import VERSION
 from agt_cli.unlearn.account_md import account_markdown
-from agt_cli.unlearn.earlier import judge_earlier, releases_of_state
+from agt_cli.unlearn.earlier import UpdatedRun, judge_earlier, releases_of_state
+from agt_cli.unlearn.ids_file import read_ids
 from agt_cli.unlearn.log import REQUEST_LOG_FILE, Log, RequestEntry
 from agt_cli.unlearn.methods import (
     METHODS,
@@ -55,8 +61,9 @@ from agt_cli.unlearn.methods import (
     choose_method,
     removal_metrics,
 )
-from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
+from agt_cli.unlearn.request import Request, request_for
 from agt_cli.unlearn.traces import SEARCHED_RUNS, TraceTargets, search, searched_runs
+from agt_cli.unlearn.training_records import TrainingRecords
 
 
 @dataclass(frozen=True)
@@ -96,12 +103,12 @@ class ErasureOrder:
     def place_names(self) -> tuple[str, ...]:
         """The folders ``places`` as text, relative to the working directory if below it."""
         working_directory = Path.cwd()
-        return tuple(
-            str(folder.relative_to(working_directory))
-            if folder.is_relative_to(working_directory)
-            else str(folder)
-            for folder in self.places
-        )
+        names = []
+        for folder in self.places:
+            if folder.is_relative_to(working_directory):
+                folder = folder.relative_to(working_directory)
+            names.append(str(folder))
+        return tuple(names)
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -122,7 +129,7 @@ class ErasureOutcome:
         prepared: the run's present data, and the erased records that the data still has.
         log: the request log; the account is about its last entry.
         digest: the digest of the run now.
-        wanted: returns the erased records in the form in which other runs are searched for them.
+        targets: the erased records in the form in which other runs are searched for them.
         words: a sentence that the run was changed, with which every error message afterwards
             begins; empty: an earlier command changed the run.
     """
@@ -132,7 +139,7 @@ class ErasureOutcome:
     prepared: Prepared
     log: Log
     digest: str
-    wanted: Callable[[], TraceTargets]
+    targets: TraceTargets
     words: str = ""
 
     @property
@@ -253,7 +260,7 @@ def erase(order: ErasureOrder, console: Console) -> ErasureOutcome | NothingEras
         request = Request(known.by, (), (), 0)
     else:
         raise nothing_requested(order.folder)
-    known.check(request)
+    known.check(request.records)
     for note in request.notes:
         console.note(f"note: {note}")
     if order.ids is not None and not request.records:
@@ -284,9 +291,8 @@ def _reopen_outcome(run: Run, settings: RunSettings, log: Log, console: Console)
         "the request log) again"
     )
     prepared = prepare(settings, console, erased_predicate(run))
-    return ErasureOutcome(
-        run, settings, prepared, log, run.digest, lambda: TraceTargets.later(run, settings, log)
-    )
+    targets = TraceTargets.of(run, read_hash_key(run), log, [prepared.erased], prepared.loaded)
+    return ErasureOutcome(run, settings, prepared, log, run.digest, targets)
 
 
 def _carry_out(
@@ -313,15 +319,30 @@ def _carry_out(
         AgtError: an error occurred; it says so if the run had been changed by then.
     """
     prepared, erased = prepare_without(run, settings, console, frozenset(request.records))
-    # Requests that are pending are carried out together with this one.
-    records = known.log.waiting | set(request.records)
-    units = known.log.waiting_units | set(request.units)
     job = ErasureJob(
-        run, settings, prepared, erased, len(records), len(units), order.may_retrain, order.fresh
+        run=run,
+        settings=settings,
+        prepared=prepared,
+        erased=erased,
+        # Requests that are pending are carried out together with this one.
+        count=len(known.log.waiting.union(request.records)),
+        units=len(known.log.waiting_units.union(request.units)),
+        may_retrain=order.may_retrain,
+        fresh=order.fresh,
     )
     _note_releases(releases_of_state(run.digest, order.places), console, order.rehearse)
-    targets = TraceTargets.of(known, request, run)
-    searched = {} if order.rehearse else searched_runs(targets, run.folder, order.places)
+    all_erased = (erased, known.erased_earlier)
+    targets = TraceTargets.of(run, known.key, known.log, all_erased, prepared.loaded, request)
+    facts: dict[str, Any] = {
+        "training": float(run.metrics["seconds_training"]),
+        "untrained": request.untrained,
+        "test_records": request.test_records,
+        "unknown": request.unknown,
+        SEARCHED_RUNS: {},
+    }
+    if not order.rehearse:
+        # Stored now, because the ids are not known any more when the account is written again.
+        facts[SEARCHED_RUNS] = searched_runs(targets, run.folder, order.places)
     with NextState(run) as record:
         removal = METHODS[method](job, record, console)
         record.environment(**environment_facts(run, prepared))
@@ -335,14 +356,7 @@ def _carry_out(
             before=run.digest,
             after=record.state,
             key=known.key.check,
-            facts={
-                "removal": removal.plain,
-                "training": float(run.metrics["seconds_training"]),
-                "untrained": request.untrained,
-                "test_records": request.test_records,
-                "unknown": request.unknown,
-                SEARCHED_RUNS: searched,
-            },
+            facts={"removal": removal.plain, **facts},
         )
         log = known.log.append(entry)
         record.write(REQUEST_LOG_FILE, log.content)
@@ -354,7 +368,7 @@ def _carry_out(
 
     with reporting_change(words, console, is_changed):
         commit(run.folder)
-    return ErasureOutcome(run, settings, prepared, log, digest, lambda: targets, words)
+    return ErasureOutcome(run, settings, prepared, log, digest, targets, words)
 
 
 def _note_releases(releases: Sequence[Path], console: Console, is_rehearsal: bool) -> None:
@@ -430,11 +444,12 @@ def make_account(order: ErasureOrder, erased: ErasureOutcome) -> ErasureReport:
     entry = erased.entry
     log = erased.log
     run = open_run(order.folder, "train", erased.digest)
-    earlier = judge_earlier(run, log, erased.settings, erased.prepared, order.places)
+    updated = UpdatedRun(run, log, erased.settings, erased.prepared)
+    earlier = judge_earlier(updated, order.places)
     # A pending request erased nothing yet, so no other run can have kept what it erased.
     sweep = None
     if entry.kind != "pending":
-        sweep = search(erased.wanted(), run, order.places, order.ids)
+        sweep = search(erased.targets, run, order.places, order.ids)
     # Queries are left unanswered only while requests are pending: in any of the states from the
     # first of these requests until now.
     batch = log.batch(entry.number)

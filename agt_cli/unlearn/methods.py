@@ -25,10 +25,10 @@ from agt.models.shards import SHARDS
 from agt.relations import RELATIONS
 from agt.settings import ComputeConfig, validate
 from agt.training.ensemble import assign_shards
-from agt.unlearning.newton import NOISE_IS_NEW
+from agt.unlearning.newton_promise import NOISE_IS_NEW
 from agt.unlearning.promise import MethodName, Promise, Removal
 from agt.unlearning.sentences import Remark, sentences
-from agt.unlearning.sisa import required_facts, retrain_affected
+from agt.unlearning.sisa import Retrained, required_facts, retrain_affected
 from agt_cli.choices import bind_to_settings, hash_parts
 from agt_cli.command_settings.unlearn import CERTIFICATE_OF_METHOD, check_method
 from agt_cli.report.console import Console
@@ -315,13 +315,8 @@ def remove_by_certificate(job: ErasureJob, record: RunRecord, console: Console) 
         model, removal = job.settings.certificate.remove_records(present, job.erased, job.count)
     except CannotRemove as error:
         return _retrain_instead(job, record, console, error.reason)
-    write_trained(
-        record,
-        job.prepared,
-        job.settings,
-        model,
-        float(job.run.metrics.get("seconds_training", 0.0)),
-    )
+    seconds_training = float(job.run.metrics.get("seconds_training", 0.0))
+    write_trained(record, job.prepared, job.settings, model, seconds_training)
     assumptions = (*removal.promise.assumptions, job.prepared.untouched)
     promise = replace(removal.promise, assumptions=assumptions)
     return replace(removal, promise=promise, facts={**removal.facts, **changed_answers(job, model)})
@@ -388,13 +383,11 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         return replace(removal, promise=replace(removal.promise, method="sisa"))
     started = time.perf_counter()
     settings = from_the_start(job.run, job.settings)
-    with console.progress(
-        "retraining the ensemble's members that used the erased records", "member"
-    ) as report:
+    problem = job.prepared.problem(settings)
+    label = "retraining the ensemble's members that used the erased records"
+    with console.progress(label, "member") as report:
         done = retrain_affected(
-            job.prepared.problem(settings),
-            job.run,
-            lambda progress: report(progress.step, progress.steps, progress.done, progress.total),
+            problem, job.run, lambda at: report(at.step, at.steps, at.done, at.total)
         )
     if done.removed not in (None, job.count):
         raise CheckError(
@@ -414,11 +407,15 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         **changed_answers(job, done.model),
     }
     steps = (Remark("members_trained_again", {"trained": trained, "members": members}),)
+    return Removal(_sisa_promise(done), job.count, seconds, facts, steps)
+
+
+def _sisa_promise(done: Retrained) -> Promise:
+    """Return the guarantee for an ensemble of which the affected members were trained again."""
     same_code = proved("members_by_same_code")
     if done.environment_differences:
-        differences = tuple(done.environment_differences)
-        same_code = not_held("members_by_other_code", changed=differences)
-    promise = Promise(
+        same_code = not_held("members_by_other_code", changed=done.environment_differences)
+    return Promise(
         method="sisa",
         exact=True,
         eps=0.0,
@@ -427,7 +424,6 @@ def sisa(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         terms=(Remark("members_kept"), Remark("shards_by_recorded_key")),
         assumptions=(proved("members_of_same_shards"), same_code),
     )
-    return Removal(promise, job.count, seconds, facts, steps)
 
 
 PENDING_ANEW = ("config.yaml", "env.json", "metrics.json", "status.json", REQUEST_LOG_FILE)
@@ -447,6 +443,27 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             message says why.
     """
     started = time.perf_counter()
+    _check_can_wait(job)
+    for name in job.run.manifest.files:
+        if name not in (*PENDING_ANEW, WAITING_FILE):
+            record.write(name, job.run.read(name))
+    record.add_metrics(**job.run.metrics)
+    waiting = {"units": job.units, "members": _units_of_members(job)}
+    record.write(WAITING_FILE, json.dumps(waiting).encode())
+    model = load(run_without_records(job.run, job.settings).problem, job.run)
+    noted = _noted(job, model.max_distance)
+    if model.max_distance < job.units:
+        console.say(f"method=certificate: {noted.sentence}")
+    facts = {"pending": job.units, "farthest": model.max_distance}
+    return Removal(_pending_promise(job), 0, time.perf_counter() - started, facts, (noted,))
+
+
+def _check_can_wait(job: ErasureJob) -> None:
+    """Raise CheckError unless the run's certificates say which answers the removal cannot change.
+
+    Args:
+        job: the update.
+    """
     prepared = job.prepared
     if prepared.dataset.target.numeric is not None:
         raise CheckError(
@@ -463,30 +480,30 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
             "method=certificate cannot be used, because this run's certificates do not cover "
             f"the removal ({why}). Give method=auto, which finds a suitable method"
         )
-    for name in job.run.manifest.files:
-        if name not in (*PENDING_ANEW, WAITING_FILE):
-            record.write(name, job.run.read(name))
-    record.add_metrics(**job.run.metrics)
-    model = load(run_without_records(job.run, job.settings).problem, job.run)
-    units = np.unique(job.erased.units)
+
+
+def _units_of_members(job: ErasureJob) -> list[int] | None:
+    """Return how many of the units to be erased each member of an ensemble was trained on.
+
+    Returns:
+        None: the run is no ensemble, or it is not known because the data lacks some of the units.
+    """
     ensemble = job.settings.ensemble
-    # How many of the units each member was trained on; not known if the data lacks some of them.
-    members = None
-    if ensemble.members > 1 and len(units) == job.units:
-        members = np.bincount(assign_shards(units, ensemble), minlength=ensemble.members).tolist()
-    record.write(WAITING_FILE, json.dumps({"units": job.units, "members": members}).encode())
-    noted = _noted(job, model.max_distance)
-    if model.max_distance < job.units:
-        console.say(f"method=certificate: {noted.sentence}")
-    facts = {"pending": job.units, "farthest": model.max_distance}
+    units = np.unique(job.erased.units)
+    if ensemble.members == 1 or len(units) != job.units:
+        return None
+    return np.bincount(assign_shards(units, ensemble), minlength=ensemble.members).tolist()
+
+
+def _pending_promise(job: ErasureJob) -> Promise:
+    """Return the guarantee for the answers that are given while a request is pending."""
+    prepared = job.prepared
     # These facts are replaced by those of the data as it is without the records.
     replaced = {*prepared.loaded.preprocessing.facts, job.settings.choices}
-    assumptions = (
-        *(fact for fact in required_facts(conditions_of(job.run)) if fact not in replaced),
-        prepared.untouched,
-        prepared.choices,
-    )
-    promise = Promise(
+    recorded = required_facts(conditions_of(job.run))
+    assumptions = [fact for fact in recorded if fact not in replaced]
+    assumptions += [prepared.untouched, prepared.choices]
+    return Promise(
         method="certificate",
         exact=True,
         eps=0.0,
@@ -499,7 +516,6 @@ def pending(job: ErasureJob, record: RunRecord, console: Console) -> Removal:
         ),
         assumptions=tuple(dict.fromkeys(assumptions)),
     )
-    return Removal(promise, 0, time.perf_counter() - started, facts, (noted,))
 
 
 def _noted(job: ErasureJob, max_distance: int) -> Remark:
@@ -575,6 +591,6 @@ def choose_method(choice: str, settings: RunSettings, run: Run, fresh: bool) -> 
     if choice != "auto":
         check_method(choice, settings.certificate, settings.ensemble)
         return choice
+    can_use_sisa = not fresh and (settings.ensembled or run.holds(SHARDS))
     methods = settings.certificate.erasure_methods(settings.ensemble)
-    without_sisa = fresh or not (settings.ensembled or run.holds(SHARDS))
-    return next(method for method in methods if not (without_sisa and method == "sisa"))
+    return next(method for method in methods if method != "sisa" or can_use_sisa)

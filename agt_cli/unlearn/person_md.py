@@ -105,18 +105,23 @@ def person_page(
     """
     count = len(comparisons[0].influence.outcomes)
     methods = dict.fromkeys(comparison.influence.method for comparison in comparisons)
-    several = (
-        "Each answer is without the records of one person only, not without those of all these "
-        "people together."
-    )
-    not_shown = (
-        "'not shown' means that the Newton step could not decide whether the answer is the "
-        "same, and that the model was not trained again to find out."
-    )
+    remarks = []
+    if len(comparisons) > 1:
+        remarks.append(
+            "Each answer is without the records of one person only, not without those of all these "
+            "people together."
+        )
     untrained = [
         comparison.person.name for comparison in comparisons if not len(comparison.person.rows)
     ]
-    alone = ", ".join(untrained)
+    if untrained:
+        names = ", ".join(untrained)
+        remarks.append(f"All records of {names} are test records, which training did not use.")
+    if any(comparison.counts["not_shown"] for comparison in comparisons):
+        remarks.append(
+            "'not shown' means that the Newton step could not decide whether the answer is the "
+            "same, and that the model was not trained again to find out."
+        )
     return document(
         f"# Answers without one person's records: {escape_markdown(dataset)}, {count:,} "
         f"{escape_markdown(queries)}",
@@ -126,9 +131,7 @@ def person_page(
         "same if training without these records, with the same settings, seeds and keys, gives "
         "the same answer.",
         markdown_table(TITLES, _rows(comparisons)),
-        [several] if len(comparisons) > 1 else [],
-        [f"All records of {alone} are test records, which training did not use."] * bool(untrained),
-        [not_shown] * any(comparison.counts["not_shown"] for comparison in comparisons),
+        *([remark] for remark in remarks),
         "## How the answers without the person were computed",
         [METHODS[method] for method in methods],
         "## Changed answers",

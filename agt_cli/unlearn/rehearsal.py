@@ -6,7 +6,8 @@ rehearsal in a folder beside it removes the copy.
 """
 
 import shutil
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +20,7 @@ from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import open_run
 from agt_cli.report.record import RunRecord
 from agt_cli.unlearn.erasure import ErasureOrder, NothingErased, erase
+from agt_cli.unlearn.log import RequestEntry
 from agt_cli.unlearn.methods import removal_metrics
 
 WORDS = (
@@ -26,6 +28,25 @@ WORDS = (
     "deleted. The run itself still contains the records that are to be erased"
 )
 SCORES = ("test_accuracy", "test_auc")
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A request that was carried out on a copy of a run.
+
+    Attributes:
+        entry: its entry in the request log of the copy.
+        metrics: the metrics of the copy afterwards.
+    """
+
+    entry: RequestEntry
+    metrics: Mapping[str, Any]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the method did and what it promises."""
+        removal = self.entry.removal
+        return (*removal.sentences, *removal.promise.sentences)
 
 
 def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, Any]:
@@ -44,7 +65,50 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             ``erase`` raises.
     """
     run = open_run(order.folder, "train", order.digest)
-    with TemporaryDirectory(dir=record.folder, prefix=".copies-") as scratch:
+    rehearsed = _erase_from_copy(order, run, record.folder, console)
+    record.environment(
+        trained_run=str(run.folder.resolve()),
+        trained_digest=run.digest,
+        rehearsed=True,
+        dataset=run.environment.get("dataset"),
+    )
+    scores = {name: rehearsed.metrics[name] for name in SCORES if name in rehearsed.metrics}
+    scores_before = {f"{name}_before": run.metrics[name] for name in scores if name in run.metrics}
+    entry = rehearsed.entry
+    record.add_metrics(
+        **scores,
+        **scores_before,
+        **removal_metrics(entry.removal),
+        seconds_training=float(entry.facts["training"]),
+        asked=len(entry.records),
+    )
+    method = entry.removal.promise.method
+    record.report(_page(run, method, rehearsed.sentences, record.metrics))
+    digest = record.finish()
+    for line in (WORDS, *rehearsed.sentences):
+        console.say(line)
+    console.say(f"report: {record.folder / 'report.html'}")
+    return {
+        "rehearsed": True,
+        "method": method,
+        "metrics": record.metrics,
+        "digest": digest,
+    }
+
+
+def _erase_from_copy(order: ErasureOrder, run: Run, folder: Path, console: Console) -> Rehearsed:
+    """Carry out a request on a copy of a run, which is deleted afterwards.
+
+    Args:
+        order: the settings of the command.
+        run: the run, which is not changed.
+        folder: the folder in which the copy lies meanwhile.
+        console: prints progress.
+
+    Raises:
+        ConfigError: the request names no training record, or nothing is requested.
+    """
+    with TemporaryDirectory(dir=folder, prefix=".copies-") as scratch:
         copy = copy_run(run, Path(scratch) / "run")
         with run_lock(copy):
             erased = erase(replace(order, folder=copy, digest=run.digest), console)
@@ -57,38 +121,26 @@ def rehearse(order: ErasureOrder, record: RunRecord, console: Console) -> dict[s
             raise ConfigError(
                 "there is no request to rehearse: give ids=FILE, because no request is pending"
             )
-        entry = erased.entry
-        after = open_run(copy, "train", erased.digest)
-    source = {"trained_run": str(run.folder.resolve()), "trained_digest": run.digest}
-    record.environment(**source, rehearsed=True, dataset=run.environment.get("dataset"))
-    scores = {name: after.metrics[name] for name in SCORES if name in after.metrics}
-    earlier = {f"{name}_before": run.metrics[name] for name in scores if name in run.metrics}
-    seconds = {"seconds_training": float(entry.facts["training"])}
-    record.add_metrics(
-        **scores, **earlier, **removal_metrics(entry.removal), **seconds, asked=len(entry.records)
-    )
-    rows = [(escape_markdown(name), str(value)) for name, value in record.metrics.items()]
-    result_sentences = (*entry.removal.sentences, *entry.removal.promise.sentences)
-    name = escape_markdown(run.folder.name)
-    method = entry.removal.promise.method
-    page = document(
-        f"# Rehearsal of agt unlearn: run {name}, method={method}",
+        return Rehearsed(erased.entry, open_run(copy, "train", erased.digest).metrics)
+
+
+def _page(run: Run, method: str, sentences: Sequence[str], metrics: Mapping[str, Any]) -> str:
+    """Return the page of a rehearsal, in Markdown.
+
+    Args:
+        run: the run, which was not changed.
+        method: the method of erasure.
+        sentences: what the method did and what it promises.
+        metrics: the numbers of the rehearsal by name.
+    """
+    rows = [(escape_markdown(name), str(value)) for name, value in metrics.items()]
+    return document(
+        f"# Rehearsal of agt unlearn: run {escape_markdown(run.folder.name)}, method={method}",
         f"**{WORDS}.** This page is only for the data owner, because its accuracies depend on "
         "the private data.",
-        result_sentences,
+        sentences,
         markdown_table(("number", "value"), rows),
     )
-    record.report(page)
-    digest = record.finish()
-    for line in (WORDS, *result_sentences):
-        console.say(line)
-    console.say(f"report: {record.folder / 'report.html'}")
-    return {
-        "rehearsed": True,
-        "method": method,
-        "metrics": record.metrics,
-        "digest": digest,
-    }
 
 
 def copy_run(run: Run, copy_path: Path) -> Path:

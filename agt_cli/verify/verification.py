@@ -17,18 +17,7 @@ from agt_cli.unlearn.account import OUTSIDE
 from agt_cli.verify.data_files import data_items
 from agt_cli.verify.descent import check_data, check_descent
 from agt_cli.verify.environment import check_environment, note_inputs_of_members
-from agt_cli.verify.erasure import (
-    check_account,
-    check_budget,
-    check_key,
-    check_record_count,
-    check_requests,
-    check_shards,
-    check_state,
-    describe_replacement,
-    erased_words,
-    read_account_of,
-)
+from agt_cli.verify.erasure import check_account, read_account_of
 from agt_cli.verify.folders import OnFile, Record
 from agt_cli.verify.items import Facts, VerifiedItem
 from agt_cli.verify.labels import check_labels
@@ -43,6 +32,16 @@ from agt_cli.verify.pages import (
 from agt_cli.verify.portable import RunsBehind, check_portable
 from agt_cli.verify.quality import check_quality
 from agt_cli.verify.release import check_measured, check_release
+from agt_cli.verify.removals import check_budget
+from agt_cli.verify.requests import (
+    check_key,
+    check_record_count,
+    check_requests,
+    check_shards,
+    check_state,
+    describe_replacement,
+    erased_words,
+)
 from agt_cli.verify.tables import check_tables
 from agt_cli.verify.weights import check_weights
 

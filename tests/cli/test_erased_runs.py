@@ -25,7 +25,7 @@ from agt_cli.runs.pending import abstentions
 from agt_cli.runs.prepare import prepare
 from agt_cli.runs.queries import TrainedRun
 from agt_cli.unlearn.account import Earlier
-from agt_cli.unlearn.earlier import group_guarantee, judge_earlier
+from agt_cli.unlearn.earlier import UpdatedRun, group_guarantee, judge_earlier
 from agt_cli.unlearn.log import Log
 from agt_cli.unlearn.methods import pending
 from tests.erasing import QUIET, again, erase
@@ -239,7 +239,8 @@ def earlier_results(run: Path, ids: list[str]) -> tuple[Earlier, ...]:
     """What became of earlier results after an erasure of these ids."""
     job, _ = erase(run, ids)
     now = open_run(run, "train")
-    return judge_earlier(now, Log.of(now), job.settings, job.prepared, [Path("outputs")])
+    updated = UpdatedRun(now, Log.of(now), job.settings, job.prepared)
+    return judge_earlier(updated, [Path("outputs")])
 
 
 def test_which_earlier_answers_stand(agt: Agt, run: Path) -> None:

@@ -16,8 +16,10 @@ from agt.unlearning.sentences import Remark
 from agt_cli.report.opening import open_run
 from agt_cli.runs.prepare import read_settings, stored_network
 from agt_cli.unlearn.account import Place
-from agt_cli.unlearn.request import Request, TrainingRecords, read_ids, request_for
+from agt_cli.unlearn.ids_file import ListedId, read_ids
+from agt_cli.unlearn.request import Request, request_for
 from agt_cli.unlearn.traces import TraceTargets, search_places
+from agt_cli.unlearn.training_records import TrainingRecords
 from tests.cli.conftest import Agt
 
 
@@ -66,7 +68,7 @@ def known() -> TrainingRecords:
 def ask(of: TrainingRecords, *words: str, by: str | None = None) -> Request:
     Path("ids.txt").write_text("\n".join(words))
     request = request_for(of, read_ids("ids.txt", of.source), by, "ids.txt")  # type: ignore[arg-type]
-    of.check(request)
+    of.check(request.records)
     return request
 
 
@@ -127,7 +129,7 @@ def test_ids_of_a_table(agt: Agt) -> None:
     assert agt(*TABLE, *PEOPLE).code == 0
     of = known()
     pd.DataFrame({"since": [1], "person": [of.data.train.units[0]]}).to_parquet("who.parquet")
-    assert read_ids("who.parquet", of.source) == [(str(of.data.train.units[0]), "row 1")]
+    assert read_ids("who.parquet", of.source) == [ListedId(str(of.data.train.units[0]), "row 1")]
     pd.DataFrame({"who": [of.data.train.units[0]]}).to_csv("who.csv", index=False)
     with pytest.raises(ConfigError, match=r"who\.csv"):
         read_ids("who.csv", of.source)
@@ -229,8 +231,8 @@ def test_trainings_that_were_stopped_are_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         place = other_runs(TraceTargets(()), tmp_path, Path("run"))
         assert (place.found, place.runs) == (number, number)
-    stopped = {"folders": ("own", "train/a/checkpoint", "train/b/checkpoint")}
-    assert Remark("training_stopped", stopped) in place.remarks
+    unfinished = {"runs": ("own", "train/a/checkpoint", "train/b/checkpoint")}
+    assert Remark("training_unfinished", unfinished) in place.remarks
     for name in left:
         (tmp_path / name).unlink()
     assert other_runs(TraceTargets(()), tmp_path, Path("run")).remarks == (Remark("no_other_runs"),)

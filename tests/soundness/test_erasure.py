@@ -18,13 +18,8 @@ from agt.errors import UnsoundError
 from agt.facts import declared, not_held
 from agt.fitted import Fitted
 from agt.training.objective import Objective, gram_rounding
-from agt.unlearning.newton import (
-    BoundedMatrix,
-    Factor,
-    RemovableHead,
-    reduce_residual,
-    worst_step_increase,
-)
+from agt.unlearning.bounded_matrix import BoundedMatrix, Factor
+from agt.unlearning.newton import RemovableHead, reduce_residual, worst_step_increase
 from agt.unlearning.sentences import Remark
 from agt.unlearning.sisa import answerable, reasons_not_covered
 

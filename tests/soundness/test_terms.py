@@ -65,7 +65,8 @@ from agt.training.sensitivity import (
 )
 from agt.training.settings import RemovalConfig
 from agt.training.spectral import prove_eigenvalue_bound
-from agt.unlearning.newton import BoundedMatrix, Factor, joint_epsilon
+from agt.unlearning.bounded_matrix import BoundedMatrix, Factor
+from agt.unlearning.newton_promise import joint_epsilon
 from agt.unlearning.sisa import answerable
 from agt_cli.releasing.label_table import public_names
 from agt_cli.releasing.session import Session

@@ -45,7 +45,9 @@ ROOMS = (
     (
         "agt.unlearning.sentences",
         "agt.unlearning.promise",
+        "agt.unlearning.bounded_matrix",
         "agt.unlearning.newton",
+        "agt.unlearning.newton_promise",
     ),  # what a kind that removes records promises, and does
     ("agt.problem", "agt.models"),
     ("agt.mechanisms",),
@@ -72,7 +74,7 @@ ROOMS = (
     ),
     # forms of files, which whoever reads a run knows
     ("agt_cli.unlearn.hash_key",),
-    ("agt_cli.unlearn.log", "agt_cli.unlearn.record_index", "agt_cli.unlearn.account_forms"),
+    ("agt_cli.unlearn.log", "agt_cli.unlearn.record_index"),
     ("agt_cli.unlearn.account",),
     ("agt_cli.report",),
     ("agt_cli.places",),

@@ -17,6 +17,7 @@ from agt.errors import ConfigError, Superseded
 from agt.facts import declared, not_held, proved
 from agt.unlearning.promise import Promise, Removal, RemovalBudget, read_removal
 from agt.unlearning.sentences import TEMPLATES, Remark
+from agt_cli.report.markdown import escape_markdown
 from agt_cli.report.replaced import check_not_replaced
 from agt_cli.unlearn import account as account_module
 from agt_cli.unlearn.account import (
@@ -31,7 +32,8 @@ from agt_cli.unlearn.account import (
     Waiting,
     read_account,
 )
-from agt_cli.unlearn.account_md import account_lines, account_markdown, exception_lines
+from agt_cli.unlearn.account_md import account_lines, account_markdown
+from agt_cli.unlearn.account_tasks import open_tasks
 
 BEFORE = f"sha256:{'a' * 64}"
 AFTER = f"sha256:{'b' * 64}"
@@ -273,18 +275,41 @@ def test_a_pending_request_says_that_nothing_is_removed() -> None:
 def test_traces_are_said_loudly() -> None:
     found = (
         Remark("trained_on_erased", {"runs": ("train/b",)}),
-        Remark("training_stopped", {"folders": ("train/a",)}),
+        Remark("training_unfinished", {"runs": ("train/a",)}),
     )
     sweep = TraceSearch((Place(Remark("other_runs"), 4, 2, found, 3), NOTHING), ())
     account = made(sweep=sweep)
-    (line,) = (line for line in exception_lines(account) if "FOUND 2" in line)
+    (line,) = (line for line in account_lines(account) if "2 found" in line)
     assert "records.bin" in line
-    assert "train/b" in line
     assert "2 found" in account_markdown(account)
+    tasks = open_tasks(account, ["outputs", "elsewhere"])
+    assert any("run=outputs/train/b" in task for task in tasks)
+    assert any("outputs/train/a" in task for task in tasks)
 
 
-@pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2"])
-def test_an_account_of_sentences_is_refused_with_the_version_that_reads_it(form: str) -> None:
+def test_an_account_of_versions_before_0_22_is_read_and_shown() -> None:
+    """They counted the runs that were not searched, and had other codes."""
+    remarks = (
+        Remark("trained_on_erased_earlier", {"runs": ("train/a",)}),
+        Remark("training_stopped", {"folders": ("train/b",)}),
+        Remark("training_running", {"folders": ("train/c",)}),
+        Remark("runs_not_searched", {"runs": 1, "forgotten": 2, "erased": 3}),
+        Remark("runs_not_searched_for_people", {"runs": 1, "units": 2}),
+        *(
+            Remark(code, {"runs": 1})
+            for code in ("traces_cleared", "named_otherwise", "index_unreadable", "no_index")
+        ),
+        Remark("key_gone", {"runs": 1}),
+        Remark("folders_not_listed", {"count": 1}),
+    )
+    sweep = TraceSearch((Place(Remark("other_runs"), 9, 1, remarks, 0),), ())
+    account = read_account(made(sweep=sweep).content)
+    page = " ".join(account_markdown(account).split())
+    assert all(escape_markdown(remark.sentence) in page for remark in remarks)
+
+
+@pytest.mark.parametrize("form", ["agt.erasure/1", "agt.erasure/2", "agt.erasure/3"])
+def test_an_account_of_an_earlier_form_is_refused_with_the_version_that_reads_it(form: str) -> None:
     with pytest.raises(Superseded, match=LAST_READER):
         read_account(change(json.loads(made().content), "schema", form))
 
