@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from agt_cli.process import (
     write_any_text,
 )
 from agt_cli.renamed import CommandNames, check_clip_name, check_given_once, with_old_names
+from agt_cli.shell_words import check_command_name, check_words
 from agt_cli.typed_ranges import RANGE_KEYS, check_no_ambiguous_points
 
 if TYPE_CHECKING:
@@ -255,6 +255,7 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
     """
     if name in usage.COMMANDS:
         return
+    check_command_name(name, rest)
     later = next((word for word in rest if word in usage.COMMANDS), None)
     if later is not None and ("=" in name or name.startswith("-")):
         command_line = shlex.join([later, *(word for word in (name, *rest) if word != later)])
@@ -287,7 +288,7 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     for word in rest:
         if replacement := usage.replacement_of(name, word):
             raise ConfigError(f"{word}: {replacement}")
-    _check_blanks(rest)
+    check_words(name, rest)
     rest = usage.settings_from_positionals(name, rest)
     for word in rest:
         _check_setting(name, word)
@@ -344,23 +345,6 @@ def _check_resumed_in_place(typed: dict[str, str]) -> None:
             "leave hydra.run.dir out, and move the folder when the run is finished. To train into "
             f"another folder from the beginning, leave resume={resumed} out"
         )
-
-
-def _check_blanks(words: Sequence[str]) -> None:
-    """Raise ConfigError if successive words are the name of one file, which has blanks.
-
-    Args:
-        words: the words of a command line, without the name of the command.
-    """
-    for first, last in combinations(range(len(words)), 2):
-        start, equals, value = words[first].rpartition("=")
-        later = " ".join(words[first + 1 : last + 1])
-        path = f"{value} {later}"
-        if "=" not in later and os.path.exists(os.path.expanduser(path)):
-            raise ConfigError(
-                f"the name of the file '{path}' has a blank, so it needs quotes: type "
-                f"{start}{equals}'{path}'"
-            )
 
 
 def _check_setting(command: str, word: str) -> None:

@@ -74,6 +74,18 @@ def included_files(config: str) -> list[str]:
     return [entry for entry in _defaults(config) if ":" not in entry and entry != "_self_"]
 
 
+def top_level_keys(config: str) -> set[str]:
+    """Return the groups of a primary file, and the keys at the top level of its own settings.
+
+    Those of the files that it includes are among them.
+    """
+    keys = set(groups_of_command(config))
+    for name in (config, *included_files(config)):
+        text = "\n".join(primary_lines(name))
+        keys |= set(re.findall(r"^(\w+):", text, re.MULTILINE))
+    return keys - {"defaults"}
+
+
 def primary_lines(config: str) -> list[str]:
     """Return the lines of a primary file, without those of the files that it includes."""
     return (config_dir() / f"{config}.yaml").read_text(encoding="utf-8").splitlines()

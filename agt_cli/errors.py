@@ -297,14 +297,6 @@ def _explain_malformed_override(override: str, line: _CommandLine) -> str:
         return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if key in RANGE_KEYS:
         return malformed_range(key, value)
-    if value.startswith("{") and not value.endswith("}"):
-        words = line.overrides[line.overrides.index(override) :]
-        last = next((index for index, word in enumerate(words) if "}" in word), 0)
-        rejoined = " ".join(words[: last + 1])
-        return (
-            f"'{override}' cannot be read, because the shell divides a text at its blanks: put the "
-            f"whole setting in quotes, as in {shlex.quote(rejoined)}"
-        )
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         return f"'{override}' cannot be read, because {_RULE_FOR_NAMES}"
     # Names may have blanks, and numbers have none.

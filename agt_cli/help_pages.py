@@ -14,6 +14,7 @@ from agt_cli.config_files import (
     included_files,
     options_of_group,
     primary_lines,
+    top_level_keys,
 )
 from agt_cli.renamed import with_new_name
 from agt_cli.usage import COMMANDS, FLAGS, PositionalArgument, match_positionals
@@ -95,7 +96,7 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
     """
     command = COMMANDS[name]
     for word in rest:
-        if word in _help_topics(name):
+        if word in top_level_keys(command.config):
             return group_help(name, word, rest)
     lines = [f"agt {name}: {command.help}"]
     if command.positionals:
@@ -137,7 +138,7 @@ def check_topics(name: str, rest: Sequence[str]) -> None:
         rest: the words that follow the command, without the words that ask for help.
     """
     command = COMMANDS[name]
-    groups = _help_topics(name)
+    groups = top_level_keys(command.config)
     topics = {*groups, *(word for argument in command.positionals for word in argument.allowed)}
     for word in set(rest) & groups:
         topics |= options_of_group(word).keys()
@@ -203,13 +204,6 @@ def _is_shown(setting: str, shown: Iterable[str]) -> bool:
     """
     key = setting.partition("=")[0]
     return any(f"{key}.".startswith(f"{known}.") for known in shown)
-
-
-def _help_topics(name: str) -> set[str]:
-    """Return the groups of a command, and its other settings up to their first point."""
-    config = COMMANDS[name].config
-    keys = {re.split(r"[=.]", setting)[0] for setting, _ in _primary_settings(config)}
-    return keys | set(groups_of_command(config))
 
 
 def _primary_settings(config: str) -> list[tuple[str, str]]:

@@ -4,7 +4,6 @@ The command checks them again when it reads them, so these checks only answer mi
 Nothing here loads Hydra, pydantic, NumPy or PyTorch.
 """
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,9 +42,9 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         typed: setting -> value, of settings whose value needs no composing.
     """
     settings = {key: value for key, value in typed.items() if value not in UNSET_VALUES}
-    for key in ("output_dir", "hydra.run.dir"):
+    for key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir"):
         if key in settings:
-            check_output_folder(settings[key])
+            check_output_folder(key, Path(settings[key]))
     if "path" in settings:
         check_verified_path(Path(settings["path"]).expanduser())
     if "release" in settings:
@@ -71,14 +70,28 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         _check_table(Path(settings["file"]), data_dir, "the file or data_dir")
 
 
-def check_output_folder(name: str) -> None:
-    """Raise NotADirectoryError where a file has the name of the folder that runs are written to.
+def check_output_folder(key: str, folder: Path) -> None:
+    """Raise ConfigError if a folder for results cannot be made, because its place is taken.
+
+    A file has its name or that of a folder above it, or a symbolic link whose target is missing.
 
     Args:
-        name: the value of ``output_dir``.
+        key: the setting that names the folder.
+        folder: the folder, which need not exist.
     """
-    if Path(name).exists() and not Path(name).is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+    for path in (folder, *folder.parents):
+        if path.is_dir():
+            return
+        if path.is_symlink() and not path.exists():
+            target = os.readlink(path)
+            raise ConfigError(
+                f"{key}={folder}: {path} is a symbolic link to {target}, which does not exist: "
+                "make that folder, or give another one"
+            )
+        if path.exists():
+            raise ConfigError(
+                f"{key}={folder}: {path} is not a folder: give another name, {key}=FOLDER"
+            )
 
 
 def check_table_of_dataset(node: object) -> None:

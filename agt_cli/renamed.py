@@ -6,6 +6,7 @@ Help and messages show the new one (``with_new_name``).
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from agt.errors import ConfigError, nearest
 from agt.messages import SettingNames
+from agt.store.dotted_keys import flatten_keys
 
 ABOUT_A_TABLE = ("start", "data")
 """Commands whose settings say how a csv is cut into cells, without a dataset around them."""
@@ -171,15 +173,15 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
     for word in words:
         (setting,) = with_old_names(command, [word])
         typed = _split_setting(setting)
-        key = typed.key
-        if not typed.equals or key.startswith(("~", "-")):
+        if not typed.equals or typed.key.startswith(("~", "-")):
             continue
-        if key in word_of:
-            raise ConfigError(
-                f"{word_of[key]} and {word} give two values for the same setting: leave one of "
-                "them out"
-            )
-        word_of[key] = word
+        for key in _keys_with_values(typed):
+            if key in word_of:
+                raise ConfigError(
+                    f"{word_of[key]} and {word} give two values for the same setting: leave one of "
+                    "them out"
+                )
+            word_of[key] = word
 
 
 def check_clip_name(words: Sequence[str], certificate: str, model: object) -> None:
@@ -236,6 +238,25 @@ def _split_setting(word: str) -> _TypedSetting:
     without_plus = key.lstrip("+")
     plus_signs = key.removesuffix(without_plus)
     return _TypedSetting(plus_signs, without_plus, equals, value)
+
+
+def _keys_with_values(typed: _TypedSetting) -> list[str]:
+    """Return the keys to which a setting gives values: its own, and those inside a mapping.
+
+    For example ``training={lr: 3}`` gives ``training`` and ``training.lr``.
+    """
+    keys = [typed.key]
+    if typed.value.startswith("{"):
+        # Imported only for mappings, because help and most mistakes need no Hydra.
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from hydra.errors import HydraException
+
+        # A mapping that cannot be read is answered when the configuration is composed.
+        with suppress(HydraException):
+            mapping = OverridesParser.create().parse_override(f"{typed.key}={typed.value}").value()
+            if isinstance(mapping, dict):  # and no sweep of several
+                keys += flatten_keys(mapping, f"{typed.key}.")
+    return keys
 
 
 def _translated_values(entry: RenamedSetting, value: str) -> str:

@@ -68,6 +68,7 @@ ROOMS = (
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
         *("agt_cli.networks", "agt_cli.own_network", "agt_cli.renamed", "agt_cli.command_settings"),
         "agt_cli.ledger_files",
+        "agt_cli.shell_words",
         "agt_cli.typed_ranges",
     ),
     # forms of files, which whoever reads a run knows
