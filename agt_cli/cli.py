@@ -390,7 +390,8 @@ def _sweep(
     """
     from agt_cli.sweeps import Sweep
 
-    sweep = Sweep(name, (f"agt {name}", *rest), options.overrides, options.config_name, console)
+    line = (f"agt {name}", *rest)
+    sweep = Sweep.compose(name, line, options.overrides, options.config_name, console)
     try:
         sweep.run()
     finally:

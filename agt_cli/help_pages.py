@@ -48,8 +48,7 @@ SWEEPS = (
     ),
     (
         "hydra/launcher=joblib",
-        "with -m: run several jobs at the same time; other launchers are submitit_local and "
-        "slurm, which need the package submitit",
+        "with -m: run several jobs at the same time",
     ),
 )
 

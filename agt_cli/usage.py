@@ -137,6 +137,12 @@ _SCRATCH = (
     "folder: give output_dir=FOLDER, a folder on a local disk"
 )
 
+_CLUSTER = (
+    "the launchers of the package submitit were removed. For several jobs at once on this machine, "
+    "give hydra/launcher=joblib. On a cluster, let its scheduler run one command line for each job "
+    "(docs/running.md)"
+)
+
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -190,6 +196,12 @@ OLD_SPELLINGS = {
         "this setting was removed. To choose the GPUs for the jobs of a sweep (one GPU for each "
         "job), set an environment variable, for example CUDA_VISIBLE_DEVICES=0,1 agt train -m ..."
     ),
+    "hydra.sweeper.max_batch_size": (
+        "this setting was removed. To run fewer jobs at the same time, give hydra.launcher.n_jobs"
+    ),
+    "hydra/launcher=slurm": _CLUSTER,
+    "hydra/launcher=submitit_local": _CLUSTER,
+    "hydra/launcher=submitit_slurm": _CLUSTER,
     "hydra.sweep.subdir": (
         "this setting was removed, because the folder of each job of a sweep is now named after "
         "what the job computes. Leave the setting out"

@@ -86,7 +86,10 @@ ROOMS = (
     ),
     ("agt_cli.start",),
     ("agt_cli.commands",),
-    ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),
+    (
+        *("agt_cli.cli", "agt_cli.sweeps", "agt_cli.sweep_jobs", "agt_cli.sweep_table"),
+        *("agt_cli.launchers", "agt_cli.jobs", "agt_cli.__main__"),
+    ),
     ("agt_audit",),
 )
 TABLES_OF_RELATIONS = {LIBRARY / "relations/names.py", AUDITS / "relation_edits.py"}
@@ -196,7 +199,10 @@ def test_the_audits_are_imported_by_nothing_that_they_attack(imported: list[set[
         for name in imports(path)
         if name.partition(".")[0] == "agt_audit"
     ]
-    above = ("agt_cli.commands", "agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs")
+    above = (
+        *("agt_cli.commands", "agt_cli.cli", "agt_cli.sweeps", "agt_cli.sweep_jobs"),
+        *("agt_cli.sweep_table", "agt_cli.launchers", "agt_cli.jobs"),
+    )
     assert not [
         (module(path), name)
         for path in sources(AUDITS)
