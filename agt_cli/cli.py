@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from agt_cli.report.console import Console
 
 INTERRUPTED = 130
-HELP = ("help", "-h", "--help", "--hydra-help")
+HELP = ("help", "-h", "--help")
 VERBOSITY = {
     "-q": "quiet",
     "--quiet": "quiet",
@@ -149,9 +149,9 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
 
             command = usage.COMMANDS[name]
             overrides = usage.with_sweep_folder(rest) if command.recorded else rest
-            options = configuration.parse_options(overrides, command.config)
+            options = configuration.parse_options(overrides)
             if options.cfg:
-                configuration.print_configuration(options)
+                configuration.print_configuration(command.config, options)
                 return 0
             if options.multirun:
                 return _sweep(name, rest, options, console, job_fields)
@@ -187,7 +187,8 @@ def _run_one(name: str, typed: Sequence[str], options: Any, console: "Console") 
     """
     from agt_cli import configuration
 
-    composed = configuration.compose_with_hydra(options.config_name, options.overrides)
+    config_name = usage.COMMANDS[name].config
+    composed = configuration.compose_with_hydra(config_name, options.overrides)
     recorded = usage.COMMANDS[name].recorded
     folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
     overrides = composed.hydra.overrides.task
@@ -391,7 +392,8 @@ def _sweep(
     from agt_cli.sweeps import Sweep
 
     line = (f"agt {name}", *rest)
-    sweep = Sweep.compose(name, line, options.overrides, options.config_name, console)
+    config_name = usage.COMMANDS[name].config
+    sweep = Sweep.compose(name, line, options.overrides, config_name, console)
     try:
         sweep.run()
     finally:

@@ -220,8 +220,8 @@ def is_builtin(group: str, option: str) -> bool:
     """Return whether agt itself has an option of a group.
 
     Args:
-        group: the group; empty: agt's primary files.
-        option: the name of the option, or of the primary file.
+        group: the group.
+        option: the name of the option.
     """
     return (
         option in packed_groups().get(group, {})
@@ -242,36 +242,3 @@ def first_sentence(text: str) -> str:
             break
         comment.append(line.removeprefix("# "))
     return re.split(r"(?<=[.]) (?=[A-Z])", " ".join(comment), maxsplit=1)[0]
-
-
-def repeated_key(path: Path) -> str | None:
-    """Return a sentence on two lines of a YAML file that set the same key; None: no two do.
-
-    PyYAML takes the last one.
-
-    Raises:
-        YAMLError: the file is not valid YAML.
-    """
-    import yaml  # loaded only for files of the user's
-
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    nodes = [yaml.compose(text, yaml.SafeLoader)]
-    for node in nodes:  # grows
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        if isinstance(node, yaml.MappingNode):
-            line_of_key: dict[tuple[str, str], int] = {}
-            for key, _ in children:
-                line = key.start_mark.line
-                typed_key = (key.tag, str(key.value))  # 1 and "1" are two keys
-                if typed_key in line_of_key:
-                    first = line_of_key[typed_key]
-                    return (
-                        f"{path}: line {first + 1} ({lines[first].strip()}) and line {line + 1} "
-                        f"({lines[line].strip()}) set the same key: leave one of them out"
-                    )
-                line_of_key[typed_key] = line
-            children = [value for _, value in children]
-        collections = [child for child in children if isinstance(child, yaml.CollectionNode)]
-        nodes += [child for child in collections if child not in nodes]
-    return None

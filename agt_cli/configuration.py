@@ -186,23 +186,22 @@ def _without_dashes(option: str) -> str:
     return f"{key}=VALUE" if is_key else ""
 
 
-def parse_options(rest: Sequence[str], name: str) -> Namespace:
+def parse_options(rest: Sequence[str]) -> Namespace:
     """Parse the options of a command line.
 
     Args:
         rest: the words that follow the name of the command.
-        name: the command's primary configuration, unless ``--config-name`` gives another.
 
     Returns:
-        The attributes ``multirun``, ``cfg``, ``resolve``, ``package``, ``config_name`` and
-        ``config_dir`` have the options. ``overrides`` has the settings in the order in which they
-        were typed; before them, the folder of ``--config-dir`` as Hydra's search path.
+        The attributes ``multirun``, ``cfg``, ``resolve`` and ``config_dir`` have the options.
+        ``overrides`` has the settings in the order in which they were typed; before them, the
+        folder of ``--config-dir`` as Hydra's search path.
 
     Raises:
         ConfigError: an option is unknown, has no value, or excludes another; or there is no such
             folder.
     """
-    options, unknown = _option_parser(name).parse_known_intermixed_args(list(rest))
+    options, unknown = _option_parser().parse_known_intermixed_args(list(rest))
     _check_known_options(unknown)
     if options.resolve and not options.cfg:
         raise ConfigError(
@@ -219,15 +218,13 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
     return options
 
 
-def _option_parser(config_name: str) -> ArgumentParser:
-    """Return the parser of Hydra's options that agt has, with the default of ``--config-name``."""
+def _option_parser() -> ArgumentParser:
+    """Return the parser of Hydra's options that agt has."""
     parser = _Parser(add_help=False, allow_abbrev=True)
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--multirun", "-m", action="store_true")
     modes.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("--package", "-p")
-    parser.add_argument("--config-name", "-cn", default=config_name)
     parser.add_argument("--config-dir", "-cd", type=Path)
     parser.add_argument("overrides", nargs="*")
     return parser
@@ -264,17 +261,16 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
         )
     with initialized_hydra():
         config = compose(config_name, list(overrides), return_hydra_config=True)
-    _check_written_ranges(config_name, config)
+    _check_written_ranges(config)
     # Interpolations ${hydra:...} in a user's own files are resolved with this configuration.
     HydraConfig.instance().set_config(config)
     return config
 
 
-def _check_written_ranges(config_name: str, config: DictConfig) -> None:
+def _check_written_ranges(config: DictConfig) -> None:
     """Raise ConfigError if YAML reads a range of the user's own files as other numbers than meant.
 
     Args:
-        config_name: the primary configuration.
         config: composed, with the node ``hydra``.
     """
     own_folder = config_files.user_conf()
@@ -289,22 +285,23 @@ def _check_written_ranges(config_name: str, config: DictConfig) -> None:
     if not folders or not isinstance(dataset, DictConfig):
         return
     settings = cast(dict[str, Any], OmegaConf.to_container(dataset, resolve=False))
-    options = [("", config_name), *config.hydra.runtime.choices.items()]
+    options = config.hydra.runtime.choices.items()
     chosen = [(str(group), str(option)) for group, option in options]
     for path in config_files.files_in_use(folders, chosen):
         check_unquoted_points(path, settings)
 
 
-def print_configuration(options: Namespace) -> None:
+def print_configuration(config_name: str, options: Namespace) -> None:
     """Print the configuration that ``--cfg`` asks for.
 
     Args:
+        config_name: the primary configuration.
         options: the result of ``parse_options``.
     """
     logging.raiseExceptions = False  # Hydra logs; that the output's reader is gone is no error
     with initialized_hydra() as hydra:
         hydra.show_cfg(
-            options.config_name, options.overrides, options.cfg, options.package, options.resolve
+            config_name, options.overrides, options.cfg, package=None, resolve=options.resolve
         )
 
 

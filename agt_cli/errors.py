@@ -230,7 +230,7 @@ def _explain_broken_file(error: BaseException) -> str | None:
         line = error.problem_mark.line + 1
         problem = error.problem or error.context
         if "duplicate key" in str(problem):
-            return config_files.repeated_key(Path(file))
+            return f"{file}, line {line}: {problem}: leave one of the two lines out"
         if error.context_mark:
             first_line = error.context_mark.line + 1
             context = error.context
@@ -492,11 +492,6 @@ def _explain_missing_option(error: Any) -> str:
         error: Hydra's MissingConfigException.
     """
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
-    if not group:
-        return (
-            f"--config-name {option}: there is no configuration of this name: leave --config-name "
-            "out, or give the folder of a configuration of your own with --config-dir"
-        )
     if message := _explain_path_for_name(group, option):
         return message
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):

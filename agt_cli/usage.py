@@ -44,22 +44,10 @@ OPTIONS = (
     "--multirun",
     "--cfg",
     "--resolve",
-    "--hydra-help",
     "--config-dir",
 )
 
-OPTIONS_WITH_VALUE = (
-    "--cfg",
-    "-c",
-    "--package",
-    "-p",
-    "--config-path",
-    "-cp",
-    "--config-name",
-    "-cn",
-    "--config-dir",
-    "-cd",
-)
+OPTIONS_WITH_VALUE = ("--cfg", "-c", "--config-dir", "-cd")
 """Hydra's options that take the word after them."""
 
 _LIST = (
@@ -143,6 +131,11 @@ _CLUSTER = (
     "(docs/running.md)"
 )
 
+_CONFIGURATION_NAME = (
+    "this option was removed. Put settings of your own into a file conf/experiment/NAME.yaml, "
+    "whose first line is '# @package _global_', and give experiment=NAME"
+)
+
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -173,6 +166,10 @@ OLD_SPELLINGS = {
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,
+    "--package": _INFO,
+    "-p": _INFO,
+    "--config-name": _CONFIGURATION_NAME,
+    "-cn": _CONFIGURATION_NAME,
     "certificate/features=fourier": _NO_FOURIER,
     "certificate.features.map=fourier": _NO_FOURIER,
     "certificate/features=crosses": _NO_CROSSES,

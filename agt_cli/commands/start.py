@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+from omegaconf import OmegaConf
 
 from agt.data.table import Columns
 from agt.errors import ConfigError
@@ -24,7 +24,6 @@ from agt.settings import build, validate
 from agt_cli import usage
 from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import compose_command
-from agt_cli.config_files import repeated_key
 from agt_cli.configuration import check_keys
 from agt_cli.places import check_answers
 from agt_cli.renamed import with_old_keys
@@ -72,24 +71,31 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
     check_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
-        check_answers(Path(str(path)))
-        with Path(str(path)).open(encoding="utf-8") as file:
-            answers = yaml.safe_load(file)
-        if repeated := repeated_key(Path(str(path))):
-            raise ConfigError(repeated)
-        if not isinstance(answers, dict):
-            raise ConfigError(
-                f"answers={path}: the file must have one line for each answer, such as "
-                "'label: income'"
-            )
-        answers = with_old_keys("start", answers, f"answers={path}")
-        check_keys(answers, (*QUESTIONS, "ranges", "formats"))
-        if isinstance(answers.get("public"), bool):  # YAML reads yes and no as true and false
-            answers["public"] = "yes" if answers["public"] else "no"
-        given = answers | given
+        given = {**_read_answers(str(path)), **given}
     settings: StartSettings = validate(StartSettings, given, "")
     settings.check_name()
     return settings
+
+
+def _read_answers(path: str) -> dict[str, Any]:
+    """Return the answers in the file that ``answers`` names, by the names that records have.
+
+    Raises:
+        ConfigError: the file has something else, or an answer that no question asks for.
+        YAMLError: it is not valid YAML, or has an answer twice.
+    """
+    check_answers(Path(path))
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    if not isinstance(content, dict) or not content:
+        raise ConfigError(
+            f"answers={path}: the file must have one line for each answer, such as 'label: income'"
+        )
+    given = {str(key): value for key, value in content.items()}
+    answers = with_old_keys("start", given, f"answers={path}")
+    check_keys(answers, (*QUESTIONS, "ranges", "formats"))
+    if isinstance(answers.get("public"), bool):  # YAML reads yes and no as true and false
+        answers["public"] = "yes" if answers["public"] else "no"
+    return answers
 
 
 def run(settings: StartSettings, console: Console) -> dict[str, Any]:
