@@ -153,8 +153,13 @@ def key_and_value(override: str) -> tuple[str, str]:
 
 def list_differing_overrides(jobs: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Return for each job, given by its overrides, the overrides that not all jobs have."""
-    common = set.intersection(*map(set, jobs)) if jobs else set()
-    return [tuple(text for text in overrides if text not in common) for overrides in jobs]
+    common: set[str] = set()
+    if jobs:
+        common = set.intersection(*map(set, jobs))
+    differing = []
+    for overrides in jobs:
+        differing.append(tuple(text for text in overrides if text not in common))
+    return differing
 
 
 def with_folders(jobs: Sequence[Job], sweep: Path, note: Callable[[str], None]) -> list[Job]:

@@ -1,8 +1,10 @@
 """The table of a sweep: sweep.csv, what is printed, and what --json lists."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -104,25 +106,19 @@ class JobTable:
         known_names: set[object] = set()
         for job in self.jobs:
             known_names |= {job.signature, frozenset(job.overrides)}
+        records = [
+            run for run in jobs_of(self.sweep) if run.command == self.command and run.overrides
+        ]
+        records.sort(key=attrgetter("start_time"), reverse=True)
+        records.sort(key=_is_unfinished)
         earlier: list[Run] = []
-        for run in sorted(
-            jobs_of(self.sweep), key=lambda run: (run.state == "done", run.start_time), reverse=True
-        ):
+        for run in records:
             names = {run.environment.get("signature"), frozenset(run.overrides)}
-            if run.command == self.command and run.overrides and not names & known_names:
+            if run.overrides and not names & known_names:
                 known_names |= names
                 earlier.append(run)
-        return [
-            Job(
-                -1,
-                run.overrides,
-                run.folder,
-                differing_overrides=run.overrides,
-                run=run,
-                is_skipped=True,
-            )
-            for run in sorted(earlier, key=lambda run: run.started)
-        ]
+        earlier.sort(key=attrgetter("started"))
+        return [_earlier_job(run) for run in earlier]
 
     def rows(self) -> pd.DataFrame:
         """Return the table, with one row for each job of the call and of earlier calls.
@@ -133,25 +129,8 @@ class JobTable:
         jobs = [*self.jobs, *self.earlier()]
         differing = list_differing_overrides([job.overrides for job in jobs])
         settings = [dict(map(key_and_value, overrides)) for overrides in differing]
-        keys = dict.fromkeys(key for row in settings for key in row)
-        rows = []
-        for job, typed in zip(jobs, settings, strict=True):
-            row: dict[str, Any] = {
-                "run": job.folder.name,
-                "job": job.number if job.number >= 0 else "",
-                "state": job.state,
-                "before": job.is_skipped,
-            }
-            recorded = flatten_keys(job.run.config if job.run else {})
-            for key in keys:
-                value = recorded.get(key)
-                # What was not typed is shown as it was recorded; null and {} are left empty.
-                row[key] = typed.get(key) or ("" if value in (None, {}) else str(value))
-            row["seconds"] = job.run.status.get("seconds") if job.run else None
-            metrics = job.run.metrics if job.run else {}
-            row |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
-            row["error"] = job.error
-            rows.append(row)
+        keys = list(dict.fromkeys(chain(*settings)))
+        rows = [_row(job, typed, keys) for job, typed in zip(jobs, settings, strict=True)]
         table = pd.DataFrame(rows)
         # Jobs have different metrics, so the last column of the first job need not be the table's.
         return table[[*table.columns.drop("error"), "error"]]
@@ -170,12 +149,11 @@ class JobTable:
         settings = names[names.index("before") + 1 : names.index("seconds")]
         main = [name for name in MAIN_METRICS if name in rows][:MAX_METRICS_SHOWN]
         columns = ["run", "state", *settings, *main, "seconds"]
-        rows["state"] = rows["state"] + rows["before"].map({True: ", before", False: ""})
+        rows["state"] += rows["before"].map({True: ", before", False: ""})
+        decimals = dict.fromkeys(columns, 3) | {"seconds": 1}
         cells = []
         for row in rows.to_dict("records"):
-            cells.append(
-                [format_cell(row[name], 1 if name == "seconds" else 3) for name in columns]
-            )
+            cells.append([format_cell(row[name], decimals[name]) for name in columns])
         console.table(f"sweep {self.sweep}: {self.states}", columns, cells)
         failed = [job for job in self._all_earlier() if job.state == "failed"]
         if failed:
@@ -186,3 +164,46 @@ class JobTable:
                 f"the table does not list (for example {folder})"
             )
         console.say(f"table: {self.sweep / TABLE_FILE}")
+
+
+def _is_unfinished(run: Run) -> bool:
+    """Return whether a run is not done."""
+    return run.state != "done"
+
+
+def _earlier_job(run: Run) -> Job:
+    """Return a job of an earlier call, by its record."""
+    overrides = tuple(run.overrides)
+    return Job(-1, overrides, run.folder, differing_overrides=overrides, run=run, is_skipped=True)
+
+
+def _row(job: Job, typed: Mapping[str, str], keys: Sequence[str]) -> dict[str, Any]:
+    """Return a job's row of the table.
+
+    Args:
+        job: the job.
+        typed: the settings that were typed for it and not for all jobs.
+        keys: the keys of the settings that have a column.
+    """
+    row: dict[str, Any] = {
+        "run": job.folder.name,
+        "job": job.number if job.number >= 0 else "",
+        "state": job.state,
+        "before": job.is_skipped,
+    }
+    recorded: Mapping[str, Any] = {}
+    metrics: Mapping[str, Any] = {}
+    seconds = None
+    if job.run is not None:
+        recorded = flatten_keys(job.run.config)
+        metrics = job.run.metrics
+        seconds = job.run.status.get("seconds")
+    for key in keys:
+        value = recorded.get(key)
+        # What was not typed is shown as it was recorded; null and {} are left empty.
+        shown = "" if value in (None, {}) else str(value)
+        row[key] = typed.get(key) or shown
+    row["seconds"] = seconds
+    row |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    row["error"] = job.error
+    return row
