@@ -57,16 +57,15 @@ def groups_of_command(config: str) -> list[str]:
     Args:
         config: the name of the primary file, such as ``train``.
     """
-    of_included = [group for name in included_files(config) for group in groups_of_command(name)]
+    groups = []
+    for included in included_files(config):
+        groups += groups_of_command(included)
     keys = [entry.partition(":")[0] for entry in _defaults(config) if ":" in entry]
     chosen_groups = [key for key in keys if key != "hydra"]
-    nested_groups = [
-        group
-        for key in chosen_groups
-        for group in sorted(packed_groups())
-        if group.startswith(f"{key}/")
-    ]
-    return [*of_included, *chosen_groups, *nested_groups]
+    groups += chosen_groups
+    for key in chosen_groups:
+        groups += [group for group in sorted(packed_groups()) if group.startswith(f"{key}/")]
+    return groups
 
 
 def included_files(config: str) -> list[str]:
@@ -144,9 +143,12 @@ def options_of_group(group: str) -> dict[str, str]:
     """
     texts = {}
     for folder in (user_conf(), config_dir()):
-        for path in (folder / group).glob("*.yaml") if folder else ():
+        if folder is None:
+            continue
+        for path in (folder / group).glob("*.yaml"):
             texts[path.stem] = path.read_text(encoding="utf-8", errors="replace")
-    return dict(sorted({**texts, **packed_groups().get(group, {})}.items()))
+    texts |= packed_groups().get(group, {})
+    return dict(sorted(texts.items()))
 
 
 def files_in_use(folders: Sequence[Path], chosen: Sequence[tuple[str, str]]) -> list[Path]:
@@ -173,6 +175,9 @@ def files_in_use(folders: Sequence[Path], chosen: Sequence[tuple[str, str]]) -> 
 def _named_in_defaults(path: Path, group: str) -> Iterator[tuple[str, str]]:
     """Yield (group, option) for each entry of a file's defaults list.
 
+    An entry is OPTION, of the same group, or a mapping from groups to one or several options. What
+    follows an @ says where Hydra puts the settings.
+
     Args:
         path: the file. One that is no mapping in YAML names nothing.
         group: the group of the file.
@@ -180,11 +185,14 @@ def _named_in_defaults(path: Path, group: str) -> Iterator[tuple[str, str]]:
     import yaml  # type: ignore[import-untyped]  # loaded only for files of the user's
 
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for entry in content.get("defaults") or () if isinstance(content, dict) else ():
+    if not isinstance(content, dict):
+        return
+    for entry in content.get("defaults") or ():
         named = entry if isinstance(entry, dict) else {"": entry}
-        for key, options in named.items():
-            subgroup = str(key).split("@")[0].split(" ")[-1]
-            for option in options if isinstance(options, list) else [options]:
+        for key, value in named.items():
+            options = value if isinstance(value, list) else [value]
+            subgroup = str(key).split("@")[0].split(" ")[-1]  # without "override"
+            for option in options:
                 full_name = Path("/", group, subgroup, str(option).split("@")[0])
                 yield full_name.parent.as_posix().lstrip("/"), full_name.name
 
@@ -203,11 +211,17 @@ def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
         key, _, value = word.lstrip("+").partition("=")
         if key == "hydra.searchpath":
             named = re.findall(r"(?:file|user)://([^\]'\",]+)", value)
-            folders += [Path(folder) for folder in named]
-        if key == "experiment":
-            names += [name for name in value.split(",") if not is_builtin("experiment", name)]
-    paths = [folder / "experiment" / f"{name}.yaml" for folder in folders for name in names]
-    return [path for path in paths if path.is_file() and not _names_package(path)]
+            folders += map(Path, named)
+        elif key == "experiment":
+            names += value.split(",")
+    lacking = []
+    for folder in folders:
+        for name in names:
+            path = folder / "experiment" / f"{name}.yaml"
+            is_own = path.is_file() and not is_builtin("experiment", name)
+            if is_own and not _names_package(path):
+                lacking.append(path)
+    return lacking
 
 
 def _names_package(path: Path) -> bool:
