@@ -547,23 +547,25 @@ def settings_from_positionals(name: str, rest: Sequence[str]) -> list[str]:
     """
     command_line = f"agt {name}"
     matched = match_positionals(name, rest)
-    missing = matched.missing
     settings = []
     for positional, typed in matched.given:
         _check_positional(positional, typed, command_line)
         command_line += f" {typed}"
         value = quoted(typed) if positional.placeholder else typed
         settings.append(f"{positional.key}={value}")
-    if missing is not None:
-        if missing.placeholder:
-            _check_no_path_setting(command_line, missing, rest)
-        possible = " or ".join(missing.allowed)
+    if matched.missing is not None:
+        if matched.missing.placeholder:
+            _check_no_path_setting(command_line, matched.missing, rest)
+        possible = " or ".join(matched.missing.allowed)
         raise ConfigError(f"`{command_line}` is incomplete: add {possible}")
-    options = _option_indices(rest)
-    used = {*_positional_indices(rest)[: len(matched.given)], *options}
-    others = [word for index, word in enumerate(rest) if index not in used]
+    option_indices = _option_indices(rest)
+    used = {*_positional_indices(rest)[: len(matched.given)], *option_indices}
+    for index, word in enumerate(rest):
+        if index not in used:
+            settings.append(_as_hydra_override(word))
     # Options come last, because Hydra's parser does not accept them between settings.
-    return [*settings, *map(_as_hydra_override, others), *(rest[index] for index in options)]
+    options = [rest[index] for index in option_indices]
+    return settings + options
 
 
 def _check_positional(positional: PositionalArgument, typed: str, command_line: str) -> None:
@@ -734,16 +736,7 @@ def quoted(value: str) -> str:
     """
     # Hydra takes backslashes literally, except those before "${", before a quote, and at the end:
     # there two stand for one.
-    without_interpolation = re.sub(
-        r"(?P<backslashes>\\*)\$\{",
-        lambda match: 2 * match["backslashes"] + r"\${",
-        value,
-    )
-    without_quotes = re.sub(
-        r"(?P<backslashes>\\*)'",
-        lambda match: 2 * match["backslashes"] + r"\'",
-        without_interpolation,
-    )
-    body = without_quotes.rstrip("\\")
-    backslashes_at_end = len(without_quotes) - len(body)
-    return "'" + body + 2 * backslashes_at_end * "\\" + "'"
+    without_interpolation = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    without_quotes = re.sub(r"(\\*)'", r"\1\1\\'", without_interpolation)
+    body = re.sub(r"(\\+)\Z", r"\1\1", without_quotes)
+    return f"'{body}'"
