@@ -31,6 +31,7 @@ def check_words(command: str, words: Sequence[str]) -> None:
         _check_one_setting(command, word)
         _check_brackets(words[index:])
         _check_comma(command, words[index:])
+    _check_equals_sign(words)
 
 
 def check_command_name(name: str, words: Sequence[str]) -> None:
@@ -126,6 +127,19 @@ def _check_comma(command: str, words: Sequence[str]) -> None:
         remedy = f"for a list, type {key}=[{values}]; {remedy}"
     typed = " ".join(items)
     raise ConfigError(f"{key}={typed}: the shell divides a text at its blanks: {remedy}")
+
+
+def _check_equals_sign(words: Sequence[str]) -> None:
+    """Raise ConfigError if a setting was typed with blanks around its equals sign."""
+    if "=" not in words:
+        return
+    index = words.index("=")
+    key = words[index - 1] if index else "KEY"
+    value = "".join(words[index + 1 : index + 2]) or "VALUE"
+    raise ConfigError(
+        f"'{key}' is not a setting: write settings as KEY=VALUE, without blanks around the equals "
+        f"sign: type {key}={value}"
+    )
 
 
 def _check_not_ids(key: str) -> None:
