@@ -65,12 +65,14 @@ def is_number_type(kind: Any) -> bool:
     return kind in (int, float)
 
 
-def _words_of(kind: Any) -> tuple[Any, ...]:
+def _words_of(kind: Any) -> set[Any]:
     """Return the literal words that a union type allows instead of a number, such as ``recipe``."""
-    if not (isinstance(kind, UnionType) or get_origin(kind) is Union):
-        return ()
-    literals = [member for member in get_args(kind) if get_origin(member) is Literal]
-    return tuple(word for literal in literals for word in get_args(literal))
+    words: set[Any] = set()
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        for member in get_args(kind):
+            if get_origin(member) is Literal:
+                words.update(get_args(member))
+    return words
 
 
 def refuse_booleans(cls: Any, node: Mapping[Any, Any], where: str) -> None:
@@ -190,7 +192,9 @@ class _UnknownKey(Message):
         self.fields = fields
 
     def text(self, names: SettingNames = KEYS) -> str:
-        known = [key for field in self.fields for key in names.keys_in(self.group, field)]
+        known: list[str] = []
+        for field in self.fields:
+            known += names.keys_in(self.group, field)
         return f"{self.template}{nearest_name(self.key, known)}"
 
 

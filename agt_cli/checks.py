@@ -88,16 +88,21 @@ def check_named_run(command: str, config: Mapping[str, Any]) -> Run | None:
         config: its settings, as plain containers; ``run`` is among them. None: no run is named,
             and None is returned.
     """
-    named = resolve_latest(dict(config), lambda line: None)["run"]
+    named = resolve_latest(dict(config), _print_nothing)["run"]
     if named is None:
         return None
+    folder = Path(named)
     texts = {key: value for key, value in config.items() if isinstance(value, str)}
-    check_run(command, Path(named), texts)
+    check_run(command, folder, texts)
     if command == "unlearn" and config.get("ids") is None:
-        check_requested(Path(named))
+        check_requested(folder)
     if command == "predict" and config.get("release") is None:
         check_ledger_of_environment(config.get("ledger"))
-    return Run.at(Path(named))
+    return Run.at(folder)
+
+
+def _print_nothing(line: str) -> None:
+    """Print nothing: the command itself says which run ``latest`` is."""
 
 
 def check_mechanism_is_named(config: Mapping[str, Any], overrides: Sequence[str]) -> None:
@@ -111,12 +116,15 @@ def check_mechanism_is_named(config: Mapping[str, Any], overrides: Sequence[str]
         config: the settings of ``agt predict``.
         overrides: the settings that were typed on the command line.
     """
-    ledger = config.get("ledger") or os.environ.get(VARIABLE)
-    is_paid = ledger not in (None, "", NO_LEDGER) and config.get("seed") is None
-    total = config.get("total")
-    has_total = isinstance(total, Mapping) and total.get("eps") is not None
     is_named = any(word.lstrip("+").startswith("mechanism=") for word in overrides)
-    if config.get("release") is None and is_paid and has_total and not is_named:
+    if is_named or config.get("release") is not None:
+        return
+    ledger = config.get("ledger") or os.environ.get(VARIABLE)
+    is_simulation = config.get("seed") is not None
+    if ledger in (None, "", NO_LEDGER) or is_simulation:
+        return
+    total = config.get("total")
+    if isinstance(total, Mapping) and total.get("eps") is not None:
         raise ConfigError(
             f"mechanism=... is missing: say what the ledger {ledger} is to pay for, because what "
             "is spent cannot be undone. Give mechanism=noisy_statistics for weights, published "

@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +28,14 @@ from agt_cli.process import (
     write_any_text,
 )
 from agt_cli.renamed import CommandNames, check_clip_name, check_given_once, with_old_names
+from agt_cli.shell_words import check_command_name, check_words
 from agt_cli.typed_ranges import RANGE_KEYS, check_no_ambiguous_points
 
 if TYPE_CHECKING:
     from agt_cli.report.console import Console
 
 INTERRUPTED = 130
-HELP = ("help", "-h", "--help", "--hydra-help")
+HELP = ("help", "-h", "--help")
 VERBOSITY = {
     "-q": "quiet",
     "--quiet": "quiet",
@@ -141,17 +141,16 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
     try:
         with naming_settings(CommandNames(name)):
             typed = _checked_settings(name, rest)
-            settings = with_old_names(name, typed)
             if by_person:
                 check_given_once(name, typed)
-            rest = settings
+            rest = with_old_names(name, typed)
             from agt_cli import configuration
 
             command = usage.COMMANDS[name]
             overrides = usage.with_sweep_folder(rest) if command.recorded else rest
-            options = configuration.parse_options(overrides, command.config)
+            options = configuration.parse_options(overrides)
             if options.cfg:
-                configuration.print_configuration(options)
+                configuration.print_configuration(command.config, options)
                 return 0
             if options.multirun:
                 return _sweep(name, rest, options, console, job_fields)
@@ -162,18 +161,31 @@ def _dispatch(arguments: list[str], by_person: bool) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        from agt_cli.errors import error_fields
-
-        config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
-        settings = [word for word in rest if not word.startswith("-")]
-        fields = error_fields(error, config, settings, console.verbose)
+        fields = _explain_error(error, name, rest, console)
+        text = fields.pop("error")
         code = fields.pop("exit_code")
         heading = getattr(error, "heading", AgtError.heading)
-        return _report_error(
-            console, fields.pop("error"), code, {**job_fields, **fields}, heading=heading
-        )
+        return _report_error(console, text, code, {**job_fields, **fields}, heading=heading)
     console.emit({**result, "exit_code": 0})
     return 0
+
+
+def _explain_error(
+    error: Exception, name: str, rest: Sequence[str], console: "Console"
+) -> dict[str, Any]:
+    """Return the entries of --json about an error, as ``errors.error_fields`` does.
+
+    Args:
+        error: what a command raised.
+        name: the first word of the command line.
+        rest: the other words.
+        console: says whether the traceback of a bug is printed.
+    """
+    from agt_cli.errors import error_fields
+
+    config = usage.COMMANDS[name].config if name in usage.COMMANDS else ""
+    settings = [word for word in rest if not word.startswith("-")]
+    return error_fields(error, config, settings, console.verbose)
 
 
 def _run_one(name: str, typed: Sequence[str], options: Any, console: "Console") -> dict[str, Any]:
@@ -187,7 +199,8 @@ def _run_one(name: str, typed: Sequence[str], options: Any, console: "Console") 
     """
     from agt_cli import configuration
 
-    composed = configuration.compose_with_hydra(options.config_name, options.overrides)
+    config_name = usage.COMMANDS[name].config
+    composed = configuration.compose_with_hydra(config_name, options.overrides)
     recorded = usage.COMMANDS[name].recorded
     folder = Path(os.path.relpath(composed.hydra.run.dir)) if recorded else None
     overrides = composed.hydra.overrides.task
@@ -255,16 +268,22 @@ def _check_command(name: str, rest: Sequence[str]) -> None:
     """
     if name in usage.COMMANDS:
         return
-    later = next((word for word in rest if word in usage.COMMANDS), None)
-    if later is not None and ("=" in name or name.startswith("-")):
-        command_line = shlex.join([later, *(word for word in (name, *rest) if word != later)])
+    check_command_name(name, rest)
+    is_setting_or_option = "=" in name or name.startswith("-")
+    later_commands = [word for word in rest if word in usage.COMMANDS]
+    if is_setting_or_option and later_commands:
+        command = later_commands[0]
+        others = [word for word in (name, *rest) if word != command]
+        command_line = shlex.join([command, *others])
         raise ConfigError(f"the name of the command must come first: type agt {command_line}")
-    for owner, command in usage.COMMANDS.items():
-        if any(name in positional.choices for positional in command.positionals):
-            command_line = shlex.join([owner, name, *rest])
-            raise ConfigError(
-                f"'{name}' is not a command, but an action of agt {owner}: type agt {command_line}"
-            )
+    for owner, owning_command in usage.COMMANDS.items():
+        for positional in owning_command.positionals:
+            if name in positional.choices:
+                command_line = shlex.join([owner, name, *rest])
+                raise ConfigError(
+                    f"'{name}' is not a command, but an action of agt {owner}: type agt "
+                    f"{command_line}"
+                )
     if name == "version":
         raise ConfigError("'version' is not a command: type agt --version")
     hint = nearest(name, usage.COMMANDS)
@@ -285,49 +304,73 @@ def _checked_settings(name: str, rest: Sequence[str]) -> list[str]:
     """
     _check_command(name, rest)
     for word in rest:
-        if replacement := usage.replacement_of(name, word):
+        replacement = usage.replacement_of(name, word)
+        if replacement is not None:
             raise ConfigError(f"{word}: {replacement}")
-    _check_blanks(rest)
-    rest = usage.settings_from_positionals(name, rest)
-    for word in rest:
+    check_words(name, rest)
+    settings = usage.settings_from_positionals(name, rest)
+    for word in settings:
         _check_setting(name, word)
-        if usage.is_sweep(rest) and word.startswith("resume=") and word != "resume=null":
-            # Imported only for sweeps that resume, because it loads how records are read.
-            from agt_cli.report.unfinished import check_resume_setting
-
-            check_resume_setting(word.partition("=")[2], sweep=True)
         if name == "train" and word.startswith(("model=", "network=")):
             # Imported only for models, because it loads Python's parser.
             from agt_cli.networks import check_code_as_option
 
-            check_code_as_option(word, rest)
-    if usage.is_sweep(rest) and not usage.COMMANDS[name].recorded:
+            check_code_as_option(word, settings)
+    if usage.is_sweep(settings):
+        _check_sweep(name, settings)
+    _check_named_files(name, settings)
+    processes = world_size()
+    if processes > 1:
+        _check_processes(name, processes, settings)
+    return settings
+
+
+def _check_sweep(name: str, settings: Sequence[str]) -> None:
+    """Raise ConfigError if a command does not support sweeps, or its jobs would resume a run."""
+    for word in settings:
+        if word.startswith("resume=") and word != "resume=null":
+            # Imported only for sweeps that resume, because it loads how records are read.
+            from agt_cli.report.unfinished import check_resume_setting
+
+            check_resume_setting(word.partition("=")[2], sweep=True)
+    if not usage.COMMANDS[name].recorded:
         raise ConfigError(
             f"-m: agt {name} does not support sweeps: leave out -m, and type the command once "
             "for each value"
         )
-    from agt_cli.places import (
-        check_named_files,  # loads how records are read, which help does not need
-    )
 
-    typed = dict(word.split("=", 1) for word in rest if _PLAIN_SETTING.fullmatch(word))
-    named = {key.lstrip("+"): value.strip("'") for key, value in typed.items()}
+
+def _check_named_files(name: str, settings: Sequence[str]) -> None:
+    """Raise ConfigError or DataMissing if a file or folder that a setting names is not there.
+
+    Only settings are checked whose value needs no composing.
+    """
+    # Imported only here, because it loads how records are read, which help does not need.
+    from agt_cli.places import check_named_files
+
+    named: dict[str, str] = {}
+    for word in settings:
+        if _PLAIN_SETTING.fullmatch(word):
+            key, _, value = word.partition("=")
+            named[key.lstrip("+")] = value.strip("'")
     _check_resumed_in_place(named)
     check_named_files(name, named)
-    processes = world_size()
-    if processes > 1 and name not in PARALLEL_COMMANDS:
+
+
+def _check_processes(name: str, processes: int, settings: Sequence[str]) -> None:
+    """Raise ConfigError if a command line cannot be run by several processes together."""
+    if name not in PARALLEL_COMMANDS:
         commands = ", ".join(PARALLEL_COMMANDS)
         raise ConfigError(
             f"agt {name}: torchrun started {processes} processes, but agt {name} cannot divide "
             "its work among them: start it without torchrun (these commands can use torchrun: "
             f"{commands})"
         )
-    if processes > 1 and usage.is_sweep(rest):
+    if usage.is_sweep(settings):
         raise ConfigError(
             "-m cannot be combined with torchrun: start the sweep without torchrun. torchrun "
             "divides the work of one job, so to use it, start each job separately"
         )
-    return rest
 
 
 def _check_resumed_in_place(typed: dict[str, str]) -> None:
@@ -346,23 +389,6 @@ def _check_resumed_in_place(typed: dict[str, str]) -> None:
         )
 
 
-def _check_blanks(words: Sequence[str]) -> None:
-    """Raise ConfigError if successive words are the name of one file, which has blanks.
-
-    Args:
-        words: the words of a command line, without the name of the command.
-    """
-    for first, last in combinations(range(len(words)), 2):
-        start, equals, value = words[first].rpartition("=")
-        later = " ".join(words[first + 1 : last + 1])
-        path = f"{value} {later}"
-        if "=" not in later and os.path.exists(os.path.expanduser(path)):
-            raise ConfigError(
-                f"the name of the file '{path}' has a blank, so it needs quotes: type "
-                f"{start}{equals}'{path}'"
-            )
-
-
 def _check_setting(command: str, word: str) -> None:
     """Raise ConfigError if a setting is wrong whatever the other settings are.
 
@@ -377,9 +403,8 @@ def _check_setting(command: str, word: str) -> None:
             f"{word}: the name of a folder is missing: give one (a dot for the current "
             "folder), or leave the setting out to use the folder named outputs"
         )
-    if value.startswith("[") and key in config_files.groups_of_command(
-        usage.COMMANDS[command].config
-    ):
+    groups = config_files.groups_of_command(usage.COMMANDS[command].config)
+    if key in groups and value.startswith("["):
         options = nearest(value.strip("[] "), config_files.options_of_group(key))
         raise ConfigError(
             f"{word}: the setting {key}=... needs the name of one of its options{options}"
@@ -406,7 +431,9 @@ def _sweep(
     """
     from agt_cli.sweeps import Sweep
 
-    sweep = Sweep(name, (f"agt {name}", *rest), options.overrides, options.config_name, console)
+    line = (f"agt {name}", *rest)
+    config_name = usage.COMMANDS[name].config
+    sweep = Sweep.compose(name, line, options.overrides, config_name, console)
     try:
         sweep.run()
     finally:

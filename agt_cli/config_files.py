@@ -57,21 +57,32 @@ def groups_of_command(config: str) -> list[str]:
     Args:
         config: the name of the primary file, such as ``train``.
     """
-    of_included = [group for name in included_files(config) for group in groups_of_command(name)]
+    groups = []
+    for included in included_files(config):
+        groups += groups_of_command(included)
     keys = [entry.partition(":")[0] for entry in _defaults(config) if ":" in entry]
     chosen_groups = [key for key in keys if key != "hydra"]
-    nested_groups = [
-        group
-        for key in chosen_groups
-        for group in sorted(packed_groups())
-        if group.startswith(f"{key}/")
-    ]
-    return [*of_included, *chosen_groups, *nested_groups]
+    groups += chosen_groups
+    for key in chosen_groups:
+        groups += [group for group in sorted(packed_groups()) if group.startswith(f"{key}/")]
+    return groups
 
 
 def included_files(config: str) -> list[str]:
     """Return the primary files that a primary file includes: ``tune`` includes ``train``."""
     return [entry for entry in _defaults(config) if ":" not in entry and entry != "_self_"]
+
+
+def top_level_keys(config: str) -> set[str]:
+    """Return the groups of a primary file, and the keys at the top level of its own settings.
+
+    Those of the files that it includes are among them.
+    """
+    keys = set(groups_of_command(config))
+    for name in (config, *included_files(config)):
+        text = "\n".join(primary_lines(name))
+        keys |= set(re.findall(r"^(\w+):", text, re.MULTILINE))
+    return keys - {"defaults"}
 
 
 def primary_lines(config: str) -> list[str]:
@@ -132,9 +143,12 @@ def options_of_group(group: str) -> dict[str, str]:
     """
     texts = {}
     for folder in (user_conf(), config_dir()):
-        for path in (folder / group).glob("*.yaml") if folder else ():
+        if folder is None:
+            continue
+        for path in (folder / group).glob("*.yaml"):
             texts[path.stem] = path.read_text(encoding="utf-8", errors="replace")
-    return dict(sorted({**texts, **packed_groups().get(group, {})}.items()))
+    texts |= packed_groups().get(group, {})
+    return dict(sorted(texts.items()))
 
 
 def files_in_use(folders: Sequence[Path], chosen: Sequence[tuple[str, str]]) -> list[Path]:
@@ -161,6 +175,9 @@ def files_in_use(folders: Sequence[Path], chosen: Sequence[tuple[str, str]]) -> 
 def _named_in_defaults(path: Path, group: str) -> Iterator[tuple[str, str]]:
     """Yield (group, option) for each entry of a file's defaults list.
 
+    An entry is OPTION, of the same group, or a mapping from groups to one or several options. What
+    follows an @ says where Hydra puts the settings.
+
     Args:
         path: the file. One that is no mapping in YAML names nothing.
         group: the group of the file.
@@ -168,11 +185,14 @@ def _named_in_defaults(path: Path, group: str) -> Iterator[tuple[str, str]]:
     import yaml  # type: ignore[import-untyped]  # loaded only for files of the user's
 
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for entry in content.get("defaults") or () if isinstance(content, dict) else ():
+    if not isinstance(content, dict):
+        return
+    for entry in content.get("defaults") or ():
         named = entry if isinstance(entry, dict) else {"": entry}
-        for key, options in named.items():
-            subgroup = str(key).split("@")[0].split(" ")[-1]
-            for option in options if isinstance(options, list) else [options]:
+        for key, value in named.items():
+            options = value if isinstance(value, list) else [value]
+            subgroup = str(key).split("@")[0].split(" ")[-1]  # without "override"
+            for option in options:
                 full_name = Path("/", group, subgroup, str(option).split("@")[0])
                 yield full_name.parent.as_posix().lstrip("/"), full_name.name
 
@@ -191,11 +211,17 @@ def experiments_without_package(overrides: Sequence[str]) -> list[Path]:
         key, _, value = word.lstrip("+").partition("=")
         if key == "hydra.searchpath":
             named = re.findall(r"(?:file|user)://([^\]'\",]+)", value)
-            folders += [Path(folder) for folder in named]
-        if key == "experiment":
-            names += [name for name in value.split(",") if not is_builtin("experiment", name)]
-    paths = [folder / "experiment" / f"{name}.yaml" for folder in folders for name in names]
-    return [path for path in paths if path.is_file() and not _names_package(path)]
+            folders += map(Path, named)
+        elif key == "experiment":
+            names += value.split(",")
+    lacking = []
+    for folder in folders:
+        for name in names:
+            path = folder / "experiment" / f"{name}.yaml"
+            is_own = path.is_file() and not is_builtin("experiment", name)
+            if is_own and not _names_package(path):
+                lacking.append(path)
+    return lacking
 
 
 def _names_package(path: Path) -> bool:
@@ -208,8 +234,8 @@ def is_builtin(group: str, option: str) -> bool:
     """Return whether agt itself has an option of a group.
 
     Args:
-        group: the group; empty: agt's primary files.
-        option: the name of the option, or of the primary file.
+        group: the group.
+        option: the name of the option.
     """
     return (
         option in packed_groups().get(group, {})
@@ -230,36 +256,3 @@ def first_sentence(text: str) -> str:
             break
         comment.append(line.removeprefix("# "))
     return re.split(r"(?<=[.]) (?=[A-Z])", " ".join(comment), maxsplit=1)[0]
-
-
-def repeated_key(path: Path) -> str | None:
-    """Return a sentence on two lines of a YAML file that set the same key; None: no two do.
-
-    PyYAML takes the last one.
-
-    Raises:
-        YAMLError: the file is not valid YAML.
-    """
-    import yaml  # loaded only for files of the user's
-
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    nodes = [yaml.compose(text, yaml.SafeLoader)]
-    for node in nodes:  # grows
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        if isinstance(node, yaml.MappingNode):
-            line_of_key: dict[tuple[str, str], int] = {}
-            for key, _ in children:
-                line = key.start_mark.line
-                typed_key = (key.tag, str(key.value))  # 1 and "1" are two keys
-                if typed_key in line_of_key:
-                    first = line_of_key[typed_key]
-                    return (
-                        f"{path}: line {first + 1} ({lines[first].strip()}) and line {line + 1} "
-                        f"({lines[line].strip()}) set the same key: leave one of them out"
-                    )
-                line_of_key[typed_key] = line
-            children = [value for _, value in children]
-        collections = [child for child in children if isinstance(child, yaml.CollectionNode)]
-        nodes += [child for child in collections if child not in nodes]
-    return None

@@ -4,7 +4,6 @@ overrides of a command line.
 
 import logging
 import os
-import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,22 +142,35 @@ Plugins.instance().register(UserConf)
 
 
 class _Parser(ArgumentParser):
-    """A parser of options whose errors say how settings are written."""
+    """A parser of options that raises its errors as ConfigError."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise ConfigError with argparse's message and what to type instead."""
-        unknown = next((word for word in message.split() if word.startswith("-")), "")
-        known = [flag for flag in usage.OPTIONS if flag.startswith("--")]
-        if "unrecognized" not in message:
-            raise ConfigError(message)
-        if setting := _without_dashes(unknown):
-            raise ConfigError(f"{message}: settings are written without dashes: type {setting}")
-        if get_close_matches(unknown, known, n=1, cutoff=0.7):
-            raise ConfigError(f"{message}{nearest(unknown, known)}")
-        raise ConfigError(
-            f"{message}: settings are written without dashes, as KEY=VALUE (options: "
-            f"{', '.join(sorted(known))})"
-        )
+        """Raise ConfigError with argparse's message."""
+        raise ConfigError(message)
+
+
+def _check_known_options(unknown: Sequence[str]) -> None:
+    """Raise ConfigError if options are unknown, and say what to type.
+
+    Args:
+        unknown: the unknown options; empty: there are none.
+    """
+    if not unknown:
+        return
+    problem = f"unrecognized arguments: {' '.join(unknown)}"
+    known = sorted(flag for flag in usage.OPTIONS if flag.startswith("--"))
+    option = unknown[0]
+    name = option.partition("=")[0]
+    if name in known:
+        raise ConfigError(f"{problem}: this option takes no value: type {name}")
+    if setting := _without_dashes(option):
+        raise ConfigError(f"{problem}: settings are written without dashes: type {setting}")
+    if get_close_matches(option, known, n=1, cutoff=0.7):
+        raise ConfigError(f"{problem}{nearest(option, known)}")
+    raise ConfigError(
+        f"{problem}: settings are written without dashes, as KEY=VALUE (options: "
+        f"{', '.join(known)})"
+    )
 
 
 def _without_dashes(option: str) -> str:
@@ -169,33 +181,28 @@ def _without_dashes(option: str) -> str:
     key, equals, value = option.lstrip("-").partition("=")
     if equals:
         return f"{key}={value}"
-    groups = {group for command in usage.COMMANDS.values() for group in _first_keys(command.config)}
-    return f"{key}=VALUE" if key in groups else ""
+    configs = [command.config for command in usage.COMMANDS.values()]
+    is_key = any(key in config_files.top_level_keys(config) for config in configs)
+    return f"{key}=VALUE" if is_key else ""
 
 
-def _first_keys(config: str) -> list[str]:
-    """Return the first parts of the keys of a primary configuration, read from its file."""
-    text = "\n".join(config_files.primary_lines(config))
-    return [*config_files.groups_of_command(config), *re.findall(r"^(\w+):", text, re.MULTILINE)]
-
-
-def parse_options(rest: Sequence[str], name: str) -> Namespace:
+def parse_options(rest: Sequence[str]) -> Namespace:
     """Parse the options of a command line.
 
     Args:
         rest: the words that follow the name of the command.
-        name: the command's primary configuration, unless ``--config-name`` gives another.
 
     Returns:
-        The attributes ``run``, ``multirun``, ``cfg``, ``resolve``, ``package``, ``config_name`` and
-        ``config_dir`` have the options. ``overrides`` has the settings in the order in which they
-        were typed; before them, the folder of ``--config-dir`` as Hydra's search path.
+        The attributes ``multirun``, ``cfg``, ``resolve`` and ``config_dir`` have the options.
+        ``overrides`` has the settings in the order in which they were typed; before them, the
+        folder of ``--config-dir`` as Hydra's search path.
 
     Raises:
         ConfigError: an option is unknown, has no value, or excludes another; or there is no such
             folder.
     """
-    options = _option_parser(name).parse_intermixed_args(list(rest))
+    options, unknown = _option_parser().parse_known_intermixed_args(list(rest))
+    _check_known_options(unknown)
     if options.resolve and not options.cfg:
         raise ConfigError(
             "--resolve has no effect without --cfg: type agt COMMAND --cfg job --resolve"
@@ -211,16 +218,13 @@ def parse_options(rest: Sequence[str], name: str) -> Namespace:
     return options
 
 
-def _option_parser(config_name: str) -> ArgumentParser:
-    """Return the parser of Hydra's options that agt has, with the default of ``--config-name``."""
+def _option_parser() -> ArgumentParser:
+    """Return the parser of Hydra's options that agt has."""
     parser = _Parser(add_help=False, allow_abbrev=True)
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--run", "-r", action="store_true")
     modes.add_argument("--multirun", "-m", action="store_true")
     modes.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("--package", "-p")
-    parser.add_argument("--config-name", "-cn", default=config_name)
     parser.add_argument("--config-dir", "-cd", type=Path)
     parser.add_argument("overrides", nargs="*")
     return parser
@@ -257,17 +261,16 @@ def compose_with_hydra(config_name: str, overrides: Sequence[str]) -> DictConfig
         )
     with initialized_hydra():
         config = compose(config_name, list(overrides), return_hydra_config=True)
-    _check_written_ranges(config_name, config)
+    _check_written_ranges(config)
     # Interpolations ${hydra:...} in a user's own files are resolved with this configuration.
     HydraConfig.instance().set_config(config)
     return config
 
 
-def _check_written_ranges(config_name: str, config: DictConfig) -> None:
+def _check_written_ranges(config: DictConfig) -> None:
     """Raise ConfigError if YAML reads a range of the user's own files as other numbers than meant.
 
     Args:
-        config_name: the primary configuration.
         config: composed, with the node ``hydra``.
     """
     own_folder = config_files.user_conf()
@@ -282,22 +285,23 @@ def _check_written_ranges(config_name: str, config: DictConfig) -> None:
     if not folders or not isinstance(dataset, DictConfig):
         return
     settings = cast(dict[str, Any], OmegaConf.to_container(dataset, resolve=False))
-    options = [("", config_name), *config.hydra.runtime.choices.items()]
+    options = config.hydra.runtime.choices.items()
     chosen = [(str(group), str(option)) for group, option in options]
     for path in config_files.files_in_use(folders, chosen):
         check_unquoted_points(path, settings)
 
 
-def print_configuration(options: Namespace) -> None:
+def print_configuration(config_name: str, options: Namespace) -> None:
     """Print the configuration that ``--cfg`` asks for.
 
     Args:
+        config_name: the primary configuration.
         options: the result of ``parse_options``.
     """
     logging.raiseExceptions = False  # Hydra logs; that the output's reader is gone is no error
     with initialized_hydra() as hydra:
         hydra.show_cfg(
-            options.config_name, options.overrides, options.cfg, options.package, options.resolve
+            config_name, options.overrides, options.cfg, package=None, resolve=options.resolve
         )
 
 

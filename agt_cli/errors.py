@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +229,7 @@ def _explain_broken_file(error: BaseException) -> str | None:
         line = error.problem_mark.line + 1
         problem = error.problem or error.context
         if "duplicate key" in str(problem):
-            return config_files.repeated_key(Path(file))
+            return f"{file}, line {line}: {problem}: leave one of the two lines out"
         if error.context_mark:
             first_line = error.context_mark.line + 1
             context = error.context
@@ -285,50 +284,32 @@ def _explain_malformed_override(override: str, line: _CommandLine) -> str:
         line: the command line, which contains the word.
     """
     key, equals, value = override.partition("=")
-    if equals and not key.isascii():
+    if not equals:
+        suggestion = _suggest_quotes(override, line.overrides) or _suggest_setting(key, line)
+        return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
+    if not key.strip("+~"):
+        return f"'{override}' is not a setting: write settings as KEY=VALUE"
+    if not key.isascii():
         hint = _suggest_key(key, line.names)
         return f"'{override}' cannot be read, because names of settings are ASCII{hint}"
-    if not equals or not key.strip("+~"):
-        suggestion = ""
-        if "=" in line.overrides:
-            suggestion = _suggest_without_blanks(line.overrides)
-        elif not equals:
-            suggestion = _suggest_quotes(override, line.overrides) or _suggest_setting(key, line)
-        return f"'{override}' is not a setting: write settings as KEY=VALUE{suggestion}"
     if key in RANGE_KEYS:
         return malformed_range(key, value)
-    if value.startswith("{") and not value.endswith("}"):
-        words = line.overrides[line.overrides.index(override) :]
-        last = next((index for index, word in enumerate(words) if "}" in word), 0)
-        rejoined = " ".join(words[: last + 1])
-        return (
-            f"'{override}' cannot be read, because the shell divides a text at its blanks: put the "
-            f"whole setting in quotes, as in {shlex.quote(rejoined)}"
-        )
     if "{" in value and re.search(r"[{,]\s*['\"]|[^\x00-\x7f]", value):
         return f"'{override}' cannot be read, because {_RULE_FOR_NAMES}"
     # Names may have blanks, and numbers have none.
     if value.startswith("[") and re.fullmatch(r"[-+.\w\[\],]*|[-+.\d\[\], ;]*", value):
         items = ",".join(re.findall(r"[-+.\w]+", value))
         return f"'{override}' cannot be read: write a list as {key}=[{items}]"
-    text = "..." if re.search(r"""['"\\]""", value) else value
-    example = f"\"{key}=['...']\"" if value.startswith("[") else f"\"{key}='{text}'\""
+    text = value
+    if re.search(r"""['"\\]""", value):
+        text = "..."
+    example = f"\"{key}='{text}'\""
+    if value.startswith("["):
+        example = f"\"{key}=['...']\""
     return (
         f"'{override}' cannot be read: close all brackets, and put text with special "
         f"characters in quotes, as in {example}"
     )
-
-
-def _suggest_without_blanks(overrides: Sequence[str]) -> str:
-    """Return a clause that says how to write KEY = VALUE, with blanks, as one word.
-
-    Args:
-        overrides: the words of a command line; an equals sign is one of them.
-    """
-    index = overrides.index("=")
-    key = overrides[index - 1] if index else "KEY"
-    value = "".join(overrides[index + 1 : index + 2]) or "VALUE"
-    return f", without blanks around the equals sign: type {key}={value}"
 
 
 def _suggest_quotes(override: str, overrides: Sequence[str]) -> str:
@@ -342,16 +323,20 @@ def _suggest_quotes(override: str, overrides: Sequence[str]) -> str:
         The clause; empty: the setting before this word does not take any text.
     """
     index = overrides.index(override)
-    key, equals, text = overrides[index - 1].partition("=") if index else ("", "", "")
+    if index == 0:
+        return ""
+    key, equals, text = overrides[index - 1].partition("=")
     if not equals or key not in _TAKES_ANY_TEXT:
         return ""
     if key == "file" and Path(override).is_file():
         return ". This command reads one table: type it once for each file"
     if text[:1] == text[-1:] == "'":  # the shell had quotes around it
         text = text[1:-1]
-    words = takewhile(lambda word: "=" not in word, overrides[index:])
-    whole_text = shlex.quote(" ".join([text, *words]))
-    return f"; did you mean {key}={whole_text}?"
+    for word in overrides[index:]:
+        if "=" in word:
+            break
+        text += f" {word}"
+    return f"; did you mean {key}={shlex.quote(text)}?"
 
 
 def _explain_removed_group(error: Exception, line: _CommandLine) -> str:
@@ -485,7 +470,8 @@ def _suggest_key_for_path(word: str, line: _CommandLine) -> str:
         return ""
     if line.config in ("start", "data"):
         return "; this command reads one table at a time"
-    for key in ("run", "output_dir") if path.is_dir() else ("inputs",):
+    keys = ("run", "output_dir") if path.is_dir() else ("inputs",)
+    for key in keys:
         if key in line.names:
             return _did_you_mean(f"{key}={word}")
     if path.is_file():
@@ -500,11 +486,6 @@ def _explain_missing_option(error: Any) -> str:
         error: Hydra's MissingConfigException.
     """
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
-    if not group:
-        return (
-            f"--config-name {option}: there is no configuration of this name: leave --config-name "
-            "out, or give the folder of a configuration of your own with --config-dir"
-        )
     if message := _explain_path_for_name(group, option):
         return message
     if instead := usage.OLD_SPELLINGS.get(f"{group}={option}"):
@@ -679,9 +660,13 @@ def _explain_own_network(key: str, line: _CommandLine) -> str:
     if line.config != "train" or part != "model":
         return ""
     # Imported only for messages.
-    from agt_cli.networks import check_code_as_option, error_message
+    from agt_cli.networks import check_code_as_option
 
-    return error_message(lambda: check_code_as_option(line.typed(key), line.overrides))
+    try:
+        check_code_as_option(line.typed(key), line.overrides)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _suggest_inner_group(key: str, line: _CommandLine) -> str:

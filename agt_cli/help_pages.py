@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from shutil import get_terminal_size
 from textwrap import TextWrapper
 
@@ -14,6 +14,7 @@ from agt_cli.config_files import (
     included_files,
     options_of_group,
     primary_lines,
+    top_level_keys,
 )
 from agt_cli.renamed import with_new_name
 from agt_cli.usage import COMMANDS, FLAGS, PositionalArgument, match_positionals
@@ -47,8 +48,7 @@ SWEEPS = (
     ),
     (
         "hydra/launcher=joblib",
-        "with -m: run several jobs at the same time; other launchers are submitit_local and "
-        "slurm, which need the package submitit",
+        "with -m: run several jobs at the same time",
     ),
 )
 
@@ -94,35 +94,41 @@ def command_help(name: str, rest: Sequence[str] = ()) -> str:
             (``agt audit mechanism``, ``mechanism=gaussian_margin``) are listed as well.
     """
     command = COMMANDS[name]
+    topics = top_level_keys(command.config)
     for word in rest:
-        if word in _help_topics(name):
+        if word in topics:
             return group_help(name, word, rest)
     lines = [f"agt {name}: {command.help}"]
     if command.positionals:
         lines.append("")
         for words in _positional_orders(command.positionals):
             lines.append(f"usage: agt {name} {words} [KEY=VALUE ...] [options]")
-    lines += ["", "examples:", *(f"  {line}" for line in command.examples)]
+    lines += ["", "examples:"]
+    lines += [f"  {line}" for line in command.examples]
     own_groups = groups_of_command(command.config)
     for group in own_groups:
-        summaries = [
-            (option, first_sentence(text)) for option, text in options_of_group(group).items()
-        ]
+        texts = options_of_group(group)
+        summaries = [(option, first_sentence(text)) for option, text in texts.items()]
         lines += _section(f"{group}=", summaries)
     lines += _section("settings", _with_new_names(name, _primary_settings(command.config)))
-    pages = [
-        (f"agt help {name} {group}", f"lists the settings {group}.* and their meaning")
-        for group in own_groups
-        if group in DOCUMENTED_GROUPS
-    ]
+    pages = []
+    for group in own_groups:
+        if group in DOCUMENTED_GROUPS:
+            pages.append(
+                (f"agt help {name} {group}", f"lists the settings {group}.* and their meaning")
+            )
     lines += _section("settings of a group", pages)
     for group, option in _chosen_options(name, rest):
-        keys = _with_new_names(name, _settings_of_option(name, group, option))
-        rows = keys or [("", "this option of the group has no settings")]
+        rows = _with_new_names(name, _settings_of_option(name, group, option))
+        if not rows:
+            rows = [("", "this option of the group has no settings")]
         lines += _section(f"settings of {group}={option}", rows)
-    combining = (*HYDRA, *SWEEPS) if command.recorded else HYDRA
-    lines += _section("how to change and combine settings", combining)
-    return "\n".join([*lines, *_section("options", FLAGS)])
+    ways_to_combine = [*HYDRA]
+    if command.recorded:
+        ways_to_combine += SWEEPS
+    lines += _section("how to change and combine settings", ways_to_combine)
+    lines += _section("options", FLAGS)
+    return "\n".join(lines)
 
 
 def check_topics(name: str, rest: Sequence[str]) -> None:
@@ -137,12 +143,14 @@ def check_topics(name: str, rest: Sequence[str]) -> None:
         rest: the words that follow the command, without the words that ask for help.
     """
     command = COMMANDS[name]
-    groups = _help_topics(name)
-    topics = {*groups, *(word for argument in command.positionals for word in argument.allowed)}
-    for word in set(rest) & groups:
-        topics |= options_of_group(word).keys()
     if any(argument.placeholder for argument in command.positionals):
         return
+    groups = top_level_keys(command.config)
+    topics = set(groups)
+    for argument in command.positionals:
+        topics.update(argument.allowed)
+    for group in groups.intersection(rest):
+        topics.update(options_of_group(group))
     for before, word in pairwise(["", *rest]):
         is_topic = word in topics or "=" in word
         if not is_topic and not word.startswith("-") and not before.startswith("-"):
@@ -161,17 +169,20 @@ def group_help(name: str, group: str, rest: Sequence[str]) -> str:
         rest: the other words of the command line. If they name options of the group
             (``certificate=erm``, ``erm``), only these are shown.
     """
-    settings = _primary_settings(COMMANDS[name].config)
-    settings_outside = [row for row in settings if re.split(r"[=.]", row[0])[0] == group]
     lines = [f"agt {name}: the settings of the group {group}"]
-    if group not in groups_of_command(COMMANDS[name].config):
-        return "\n".join([*lines, *_section("settings", _with_new_names(name, settings_outside))])
+    config = COMMANDS[name].config
+    if group not in groups_of_command(config):
+        rows = [row for row in _primary_settings(config) if _top_level_key(row[0]) == group]
+        lines += _section("settings", _with_new_names(name, rows))
+        return "\n".join(lines)
     texts = options_of_group(group)
     chosen = {word.removeprefix(f"{group}=") for word in rest} & set(texts)
+    others = sorted(set(texts) - set(_COMPLETE_OPTIONS))
+    complete = sorted(set(texts) & set(_COMPLETE_OPTIONS))
     shown: list[str] = []  # keys; one that several options have is shown once
-    for option in sorted(
-        chosen or texts, key=lambda option: (option not in _COMPLETE_OPTIONS, option)
-    ):
+    for option in (*complete, *others):
+        if chosen and option not in chosen:
+            continue
         rows = _settings_of_option(name, group, option)
         if not chosen:
             rows = [row for row in rows if not _is_shown(row[0], shown)]
@@ -187,6 +198,11 @@ def group_help(name: str, group: str, rest: Sequence[str]) -> str:
         f"options: {names}"
     ]
     return "\n".join(lines)
+
+
+def _top_level_key(setting: str) -> str:
+    """Return the first part of the key of a setting, KEY=VALUE."""
+    return re.split(r"[=.]", setting)[0]
 
 
 def _with_new_names(name: str, rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -205,20 +221,15 @@ def _is_shown(setting: str, shown: Iterable[str]) -> bool:
     return any(f"{key}.".startswith(f"{known}.") for known in shown)
 
 
-def _help_topics(name: str) -> set[str]:
-    """Return the groups of a command, and its other settings up to their first point."""
-    config = COMMANDS[name].config
-    keys = {re.split(r"[=.]", setting)[0] for setting, _ in _primary_settings(config)}
-    return keys | set(groups_of_command(config))
-
-
 def _primary_settings(config: str) -> list[tuple[str, str]]:
     """Return (setting, meaning) for each setting of a primary file.
 
     The settings of the files that it includes come first.
     """
-    of_included = [row for name in included_files(config) for row in _primary_settings(name)]
-    return [*of_included, *_settings(primary_lines(config))]
+    settings = []
+    for included in included_files(config):
+        settings += _primary_settings(included)
+    return settings + _settings(primary_lines(config))
 
 
 def _settings_of_option(name: str, group: str, option: str) -> list[tuple[str, str]]:
@@ -268,9 +279,12 @@ def _positional_orders(words: Sequence[PositionalArgument]) -> list[str]:
     """
     orders = []
     for first in [word.after for word in words if word.after] or [""]:
-        order = [word.allowed for word in words if word.after in ("", first)]
-        shown = [first if first in known else "|".join(known) for known in order]
-        orders.append(" ".join(shown))
+        order = []
+        for word in words:
+            if word.after in ("", first):
+                is_first = first in word.allowed
+                order.append(first if is_first else "|".join(word.allowed))
+        orders.append(" ".join(order))
     return orders
 
 
@@ -334,4 +348,4 @@ def _rows(rows: Sequence[tuple[str, str]]) -> list[str]:
         return lines
     columns = max(get_terminal_size().columns, width + 44)
     wrapper = TextWrapper(columns, subsequent_indent=" " * (width + 4))
-    return [part for line in lines for part in wrapper.wrap(line)]
+    return list(chain.from_iterable(map(wrapper.wrap, lines)))

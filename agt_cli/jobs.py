@@ -226,7 +226,9 @@ def trusted_code(settings: Mapping[str, Any]) -> set[str]:
 def _user_settings() -> Iterator[object]:
     """Yield the content of each YAML file in the user's own ./conf that can be read."""
     folder = config_files.user_conf()
-    for path in folder.rglob("*.yaml") if folder else ():
+    if folder is None:
+        return
+    for path in folder.rglob("*.yaml"):
         with suppress(OSError, ValueError, yaml.YAMLError):
             yield yaml.safe_load(path.read_bytes())
 
@@ -358,12 +360,7 @@ def _digest_of_path(text: str, data_dir: Path) -> ContentDigest | None:
     A run's folder is represented by its manifest, any other folder by the names, sizes and times of
     its files.
     """
-    if not text:
-        return None
-    try:
-        path = next(filter(Path.exists, possible_paths(Path(text), data_dir)), None)
-    except (OSError, ValueError):  # the text is too long for a name, or contains a null character
-        return None
+    path = _existing_path(text, data_dir)
     if path is None:
         return None
     if (path / MANIFEST).is_file():
@@ -374,6 +371,18 @@ def _digest_of_path(text: str, data_dir: Path) -> ContentDigest | None:
     if path.is_dir():
         listing = json.dumps(sorted(_files_inside(path)))
         return ContentDigest(folder=sha256(listing.encode()).hexdigest())
+    return None
+
+
+def _existing_path(text: str, data_dir: Path) -> Path | None:
+    """Return the file or folder that a text names, relative to here or to a folder of data."""
+    if not text:
+        return None
+    # The text may be too long for a name, or contain a null character.
+    with suppress(OSError, ValueError):
+        for path in possible_paths(Path(text), data_dir):
+            if path.exists():
+                return path
     return None
 
 

@@ -21,8 +21,9 @@ from typing import TypeGuard
 
 from agt.errors import nearest
 
+MODULE = "MODULE"
 FUNCTION = "FUNCTION"
-"""What is written for the function's name where the name is not known."""
+"""What is written for the names of the module and of its function where they are not known."""
 SETTING_OF_OWN_MODELS = "activation"
 """A setting that every model of agt has."""
 _SHOWN_LENGTH = 200  # characters of the user's code, at most, that a message repeats
@@ -90,7 +91,7 @@ class OwnNetwork:
 
     @property
     def module(self) -> str:
-        """The module's full name, such as ``my_net``."""
+        """The module's full name, such as ``my_net``; empty: nothing was named."""
         return ".".join(self._names[:-1] or self._names)
 
     @property
@@ -101,7 +102,7 @@ class OwnNetwork:
     @property
     def target(self) -> str:
         """The name to type, MODULE.FUNCTION, once what ``problems`` says is done."""
-        return f"{self.module}.{self._function_to_name}"
+        return f"{self.module or MODULE}.{self._function_to_name}"
 
     @property
     def _function_to_name(self) -> str:
@@ -155,7 +156,7 @@ class OwnNetwork:
     @property
     def _file_in_folder(self) -> Path | None:
         """The module's file in the named folder (none named: the present one); None: none there."""
-        return _file_of_module(Path(self._folder), self.module)
+        return _file_of_module(Path(self._folder), self.module) if self.module else None
 
     @cached_property
     def file(self) -> Path | None:
@@ -262,6 +263,9 @@ class OwnNetwork:
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each problem with the name, the module or the function."""
+        if not self.module:
+            yield "The name of the function that makes the network is missing"
+            return
         unusable = next((name for name in self._names if not name.isidentifier()), None)
         if unusable is not None:
             yield (

@@ -4,7 +4,6 @@ The command checks them again when it reads them, so these checks only answer mi
 Nothing here loads Hydra, pydantic, NumPy or PyTorch.
 """
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,9 +42,9 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         typed: setting -> value, of settings whose value needs no composing.
     """
     settings = {key: value for key, value in typed.items() if value not in UNSET_VALUES}
-    for key in ("output_dir", "hydra.run.dir"):
+    for key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir"):
         if key in settings:
-            check_output_folder(settings[key])
+            check_output_folder(key, Path(settings[key]))
     if "path" in settings:
         check_verified_path(Path(settings["path"]).expanduser())
     if "release" in settings:
@@ -71,14 +70,28 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         _check_table(Path(settings["file"]), data_dir, "the file or data_dir")
 
 
-def check_output_folder(name: str) -> None:
-    """Raise NotADirectoryError where a file has the name of the folder that runs are written to.
+def check_output_folder(key: str, folder: Path) -> None:
+    """Raise ConfigError if a folder for results cannot be made, because its place is taken.
+
+    A file has its name or that of a folder above it, or a symbolic link whose target is missing.
 
     Args:
-        name: the value of ``output_dir``.
+        key: the setting that names the folder.
+        folder: the folder, which need not exist.
     """
-    if Path(name).exists() and not Path(name).is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+    for path in (folder, *folder.parents):
+        if path.is_dir():
+            return
+        if path.is_symlink() and not path.exists():
+            target = os.readlink(path)
+            raise ConfigError(
+                f"{key}={folder}: {path} is a symbolic link to {target}, which does not exist: "
+                "make that folder, or give another one"
+            )
+        if path.exists():
+            raise ConfigError(
+                f"{key}={folder}: {path} is not a folder: give another name, {key}=FOLDER"
+            )
 
 
 def check_table_of_dataset(node: object) -> None:
@@ -156,27 +169,26 @@ def _not_a_run_message(folder: Path) -> str:
 
     Runs are looked for one and two levels below the folder.
     """
-    runs = sorted(
-        path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST_FILE}")
-    )
     problem = (
         f"{folder}: this is neither a run nor a release, because both {MANIFEST_FILE} and "
         "status.json are missing"
     )
+    manifests = [*folder.glob(f"*/{MANIFEST_FILE}"), *folder.glob(f"*/*/{MANIFEST_FILE}")]
+    runs = sorted(path.parent for path in manifests)
+    if runs:
+        runs_inside = counted(len(runs), "run")
+        newest = runs[-1]
+        return (
+            f"{problem}. To verify one of the {runs_inside} in this folder, type for example `agt "
+            f"verify {newest}`"
+        )
     ledgers = sorted(filter(is_ledger, folder.glob("*.ledger")))
-    if not runs and ledgers:
+    if ledgers:
         return (
             f"{problem}. It has ledgers: to check one, type `agt verify {ledgers[0]}`, and to see "
             f"its budget, `agt ledger show {ledgers[0]}`"
         )
-    if not runs:
-        return problem
-    runs_inside = counted(len(runs), "run")
-    newest = runs[-1]
-    return (
-        f"{problem}. To verify one of the {runs_inside} in this folder, type for example `agt "
-        f"verify {newest}`"
-    )
+    return problem
 
 
 def check_release(folder: Path) -> None:
@@ -190,16 +202,19 @@ def check_release(folder: Path) -> None:
             f"release={folder}: this folder does not exist: give the folder of a release"
         )
     is_run = (folder / STATUS_FILE).exists()
-    if (folder / MANIFEST_FILE).exists() and not is_run:
+    is_release = (folder / MANIFEST_FILE).exists() and not is_run
+    contains_release = (folder / "release" / MANIFEST_FILE).exists()  # the run that released it
+    if is_release or contains_release:
         return
-    if (folder / "release" / MANIFEST_FILE).exists():  # of the run that released it
-        return
-    releases = [path.parent for path in _manifests_of_releases(folder)]
-    suggestion = "; give the folder release/ in the folder of the agt predict that made the release"
-    if releases:
-        newest_release = max(releases, key=lambda path: path.parent.name)
-        suggestion = f"; did you mean release={newest_release}?"
     reason = "it is the folder of a run" if is_run else f"{MANIFEST_FILE} is missing"
+    suggestion = "; give the folder release/ in the folder of the agt predict that made the release"
+    # The folder of a run has the time of its start for a name.
+    release_of_run: dict[str, Path] = {}
+    for path in _manifests_of_releases(folder):
+        release_of_run.setdefault(path.parent.parent.name, path.parent)
+    if release_of_run:
+        newest_release = release_of_run[max(release_of_run)]
+        suggestion = f"; did you mean release={newest_release}?"
     raise ConfigError(
         f"release={folder}: this is not the folder of a release ({reason}){suggestion}"
     )
@@ -294,9 +309,8 @@ def check_run(command: str, folder: Path, settings: Mapping[str, str]) -> None:
     check_usable(folder, "train")
     run = Run.at(folder)
     inputs = settings.get("inputs", STANDARD_INPUT)
-    if (
-        command != "audit" and inputs != STANDARD_INPUT
-    ):  # each kind of audit says which inputs it takes
+    # Each kind of audit says which inputs it takes.
+    if command != "audit" and inputs != STANDARD_INPUT:
         check_inputs(Path(inputs), run)
     if command == "unlearn" and ids != STANDARD_INPUT:
         check_file_of_ids(ids)

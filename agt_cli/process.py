@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import TextIOWrapper
-from itertools import takewhile
 from types import FrameType
 from typing import Any, Literal, TextIO
 
@@ -246,6 +245,10 @@ def visible_gpus() -> tuple[str, ...]:
         import torch
 
         return tuple(map(str, range(torch.cuda.device_count())))
-    names = [name.strip() for name in setting.split(",")]
-    # CUDA ignores everything from the first invalid name on.
-    return tuple(takewhile(lambda name: name not in ("", "-1"), names))
+    names: list[str] = []
+    for name in setting.split(","):
+        # CUDA ignores everything from the first invalid name on.
+        if name.strip() in ("", "-1"):
+            break
+        names.append(name.strip())
+    return tuple(names)

@@ -6,6 +6,7 @@ Help and messages show the new one (``with_new_name``).
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 from agt.errors import ConfigError, nearest
 from agt.messages import SettingNames
+from agt.store.dotted_keys import flatten_keys
 
 ABOUT_A_TABLE = ("start", "data")
 """Commands whose settings say how a csv is cut into cells, without a dataset around them."""
@@ -28,16 +30,20 @@ class RenamedSetting:
         new: its name for users.
         commands: the commands that have the setting; empty: all commands have it.
         values: a new name of a value -> its name in records.
-        with_boxes: whether the name is for certificate=box (True) or for the others (False), of a
-            setting whose meaning depends on the certificate; None: for all.
+        depends_on_certificate: True: which of the new names of ``old`` is right depends on the kind
+            of certificate (``check_clip_name``).
     """
 
     old: str
     new: str
     commands: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
-    with_boxes: bool | None = None
+    depends_on_certificate: bool = False
 
+
+CLIP_OF_BOXES = "training.clip_elementwise"
+CLIP_OF_OTHERS = "training.clip_derivative"
+"""The names of the clip level with certificate=box, and with the others."""
 
 RENAMED_SETTINGS = (
     RenamedSetting("accounting", "unproved", values={"refuse": "rigorous", "allow": "paper"}),
@@ -46,9 +52,8 @@ RENAMED_SETTINGS = (
     RenamedSetting("total.leaks", "total.delta_share", ("ledger",)),
     RenamedSetting("training.decay", "training.lr_decay", TRAINING),
     RenamedSetting("training.decay_mode", "training.weight_decay_mode", TRAINING),
-    # which of the two it is depends on the certificate
-    RenamedSetting("training.clip", "training.clip_elementwise", TRAINING, with_boxes=True),
-    RenamedSetting("training.clip", "training.clip_derivative", TRAINING, with_boxes=False),
+    RenamedSetting("training.clip", CLIP_OF_BOXES, TRAINING, depends_on_certificate=True),
+    RenamedSetting("training.clip", CLIP_OF_OTHERS, TRAINING, depends_on_certificate=True),
     RenamedSetting("training.batch.key", "training.batch.hash_salt", TRAINING),
     RenamedSetting("ensemble.key", "ensemble.hash_salt", TRAINING),
     RenamedSetting("dataset.split_key", "dataset.split_salt", TRAINING),
@@ -77,18 +82,20 @@ def with_old_names(command: str, words: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a new name has a value that does not exist.
     """
-    entries = [
-        entry for entry in RENAMED_SETTINGS if not entry.commands or command in entry.commands
-    ]
+    entry_of_name = {
+        entry.new: entry
+        for entry in RENAMED_SETTINGS
+        if not entry.commands or command in entry.commands
+    }
     translated = []
     for word in words:
         typed = _split_setting(word)
-        for entry in entries:
-            if typed.equals and typed.key == entry.new:
-                values = _translated_values(entry, typed.value)
-                word = f"{typed.plus_signs}{entry.old}={values}"
-                break
-        translated.append(word)
+        entry = entry_of_name.get(typed.key)
+        if entry is None or not typed.equals:
+            translated.append(word)
+        else:
+            values = _translated_values(entry, typed.value)
+            translated.append(f"{typed.plus_signs}{entry.old}={values}")
     return translated
 
 
@@ -117,7 +124,7 @@ def with_old_names_in_file(path: Path, package: str, settings: dict[str, Any]) -
         if not isinstance(parent, dict) or new_key not in parent:
             continue
         old_key = entry.old.rpartition(".")[2]
-        if entry.with_boxes is not None:
+        if entry.depends_on_certificate:
             raise ConfigError(
                 f"{path}: {new_key}: in a file, which any certificate may use, this setting has "
                 f"the name {old_key}"
@@ -171,15 +178,15 @@ def check_given_once(command: str, words: Sequence[str]) -> None:
     for word in words:
         (setting,) = with_old_names(command, [word])
         typed = _split_setting(setting)
-        key = typed.key
-        if not typed.equals or key.startswith(("~", "-")):
+        if not typed.equals or typed.key.startswith(("~", "-")):
             continue
-        if key in word_of:
-            raise ConfigError(
-                f"{word_of[key]} and {word} give two values for the same setting: leave one of "
-                "them out"
-            )
-        word_of[key] = word
+        for key in _keys_with_values(typed):
+            if key in word_of:
+                raise ConfigError(
+                    f"{word_of[key]} and {word} give two values for the same setting: leave one of "
+                    "them out"
+                )
+            word_of[key] = word
 
 
 def check_clip_name(words: Sequence[str], certificate: str, model: object) -> None:
@@ -196,21 +203,22 @@ def check_clip_name(words: Sequence[str], certificate: str, model: object) -> No
     # Imported only here, because it loads Python's parser.
     from agt_cli.networks import NETWORK_CERTIFICATE, is_network
 
-    if certificate != NETWORK_CERTIFICATE and is_network(model):
-        return
-    names = {entry.new: entry.with_boxes for entry in RENAMED_SETTINGS}
     has_boxes = certificate == NETWORK_CERTIFICATE
+    if not has_boxes and is_network(model):
+        return
+    right_name = CLIP_OF_OTHERS
+    wrong_name = CLIP_OF_BOXES
     limited = "the derivative of the loss"
     not_limited = "each element of a gradient"
     if has_boxes:
+        right_name, wrong_name = wrong_name, right_name
         limited, not_limited = not_limited, limited
     for word in words:
         typed = _split_setting(word)
-        if names.get(typed.key) not in (None, has_boxes):
-            right = next(name for name, with_boxes in names.items() if with_boxes is has_boxes)
+        if typed.key == wrong_name:
             raise ConfigError(
                 f"{word}: certificate={certificate} limits {limited}, and not {not_limited}: "
-                f"type {right}={typed.value}"
+                f"type {right_name}={typed.value}"
             )
 
 
@@ -236,6 +244,25 @@ def _split_setting(word: str) -> _TypedSetting:
     without_plus = key.lstrip("+")
     plus_signs = key.removesuffix(without_plus)
     return _TypedSetting(plus_signs, without_plus, equals, value)
+
+
+def _keys_with_values(typed: _TypedSetting) -> list[str]:
+    """Return the keys to which a setting gives values: its own, and those inside a mapping.
+
+    For example ``training={lr: 3}`` gives ``training`` and ``training.lr``.
+    """
+    keys = [typed.key]
+    if typed.value.startswith("{"):
+        # Imported only for mappings, because help and most mistakes need no Hydra.
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from hydra.errors import HydraException
+
+        # A mapping that cannot be read is answered when the configuration is composed.
+        with suppress(HydraException):
+            mapping = OverridesParser.create().parse_override(f"{typed.key}={typed.value}").value()
+            if isinstance(mapping, dict):  # and no sweep of several
+                keys += flatten_keys(mapping, f"{typed.key}.")
+    return keys
 
 
 def _translated_values(entry: RenamedSetting, value: str) -> str:
@@ -264,16 +291,23 @@ def with_new_name(command: str, setting: str) -> str:
         setting: the setting, with the names that records have.
     """
     key, equals, value = setting.partition("=")
-    entries = [
+    entries = _shown_entries(command, key)
+    if len(entries) != 1:
+        return setting
+    entry = entries[0]
+    new_values = {old: new for new, old in entry.values.items()}
+    return f"{entry.new}{equals}{new_values.get(value, value)}"
+
+
+def _shown_entries(command: str, key: str) -> list[RenamedSetting]:
+    """Return the entries whose new names messages show for a key of a command."""
+    if key.rpartition(".")[2] in _SPELLINGS_OF_EPS:
+        return []
+    return [
         entry
         for entry in RENAMED_SETTINGS
         if entry.old == key and (not entry.commands or command in entry.commands)
     ]
-    if len(entries) != 1 or key.rpartition(".")[2] in _SPELLINGS_OF_EPS:
-        return setting
-    entry = entries[0]
-    values = {old: new for new, old in entry.values.items()}
-    return f"{entry.new}{equals}{values.get(value, value)}"
 
 
 def with_new_names(command: str, keys: Sequence[str]) -> list[str]:
@@ -283,17 +317,11 @@ def with_new_names(command: str, keys: Sequence[str]) -> list[str]:
         command: its name.
         keys: the keys, by their names in records.
     """
-    user_names: dict[str, None] = {}
+    user_names: list[str] = []
     for key in keys:
-        new_names = [
-            entry.new
-            for entry in RENAMED_SETTINGS
-            if entry.old == key and entry.new.rpartition(".")[2] not in _SPELLINGS_OF_EPS
-            if command in entry.commands
-        ]
-        names = new_names if len(new_names) > 1 else [with_new_name(command, key)]
-        user_names.update(dict.fromkeys(names))
-    return list(user_names)
+        new_names = [entry.new for entry in _shown_entries(command, key)]
+        user_names += new_names or [key]
+    return list(dict.fromkeys(user_names))
 
 
 @dataclass(frozen=True)

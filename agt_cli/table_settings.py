@@ -87,8 +87,12 @@ def columns_override(setting: str, columns: Sequence[str]) -> str:
         setting: the setting that takes the columns, such as ``drop``.
         columns: their names; none of them is written as none.
     """
-    words = [name if PLAIN_NAME.fullmatch(name) else quoted(name) for name in columns]
-    return f"{setting}=[{','.join(words)}]" if words else f"{setting}=none"
+    if not columns:
+        return f"{setting}=none"
+    words = []
+    for name in columns:
+        words.append(name if PLAIN_NAME.fullmatch(name) else quoted(name))
+    return f"{setting}=[{','.join(words)}]"
 
 
 ColumnList = Annotated[
@@ -195,10 +199,10 @@ class TableFile:
     @property
     def limits(self) -> dict[str, tuple[float, ...]]:
         """The ranges of ``ranges`` as numbers; dates are days since 1970-01-01."""
-        return {
-            column: tuple(float(as_number(end)) for end in ends)
-            for column, ends in self.ranges.items()
-        }
+        limits = {}
+        for column, ends in self.ranges.items():
+            limits[column] = tuple(float(as_number(end)) for end in ends)
+        return limits
 
     @property
     def dataset(self) -> str:

@@ -29,13 +29,10 @@ from agt.models.model import Model
 from agt.targets import trusted_names
 from agt_cli.process import current_team, ignore_signals
 
-MAX_WAIT_SECONDS = (
-    30 * 86400.0
-)  # seconds: the others wait while the first reads data or draws figures
-
-EXIT_CODE_WAIT_SECONDS = (
-    5.0  # seconds that others wait for the first process's exit code after it ended
-)
+MAX_WAIT_SECONDS = 30 * 86400.0
+"""How long the others wait at most, while the first process reads data or draws figures."""
+EXIT_CODE_WAIT_SECONDS = 5.0
+"""How long the others wait for the first process's exit code after it ended."""
 
 END_TASK = "agt/over"
 """The name of the last task, and the key under which the exit code is published."""
@@ -108,22 +105,21 @@ class Team:
             AgtError: it failed in another process, which the message names.
         """
         own_error: Exception | None = None
+        own_failure: _Failure | None = None
         try:
             result = function()
         except Exception as error:
             own_error = error
-        reasons = self.group.all_gather(
-            None if own_error is None else _message_and_exit_code(own_error)
-        )
-        if own_error:
+            own_failure = _Failure.from_error(error)
+        failures = self.group.all_gather(own_failure)
+        if own_error is not None:
             raise own_error
-        for rank, reason in enumerate(reasons):
-            if reason:
-                problem, exit_code = reason
+        for rank, failure in enumerate(failures):
+            if failure is not None:
                 host = self.hosts[rank]
                 size = self.group.size
-                peer_error = AgtError(f"process {rank} of {size}, on {host}: {problem}")
-                peer_error.exit_code = exit_code
+                peer_error = AgtError(f"process {rank} of {size}, on {host}: {failure.message}")
+                peer_error.exit_code = failure.exit_code
                 raise peer_error
         return result
 
@@ -164,9 +160,9 @@ def lead(command: Callable[[], int]) -> int:
 
 
 def published_exit_code(group: Group) -> int:
-    """Return the exit code that the first process publishes within PATIENCE seconds; else 1.
+    """Return the exit code that the first process publishes, if it does so in time; else 1.
 
-    It is also 1 if the processes were never connected.
+    The time is ``EXIT_CODE_WAIT_SECONDS``. It is also 1 if the processes were never connected.
     """
     deadline = time.monotonic() + EXIT_CODE_WAIT_SECONDS
     with suppress(RuntimeError):
@@ -235,10 +231,23 @@ def without_sharing(model: Model) -> Model:
     return vars(model).get("_unshared", model)
 
 
-def _message_and_exit_code(error: Exception) -> tuple[str, int]:
-    """Return the message and the exit code of an error, which other processes report."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}", AgtError.exit_code
-    if isinstance(error, AgtError):
-        return str(error), error.exit_code
-    return f"{type(error).__name__}: {error}", AgtError.exit_code
+@dataclass(frozen=True)
+class _Failure:
+    """How a function failed in one process, for the others, to which its exception is not sent.
+
+    Attributes:
+        message: what went wrong.
+        exit_code: the exit code of the command.
+    """
+
+    message: str
+    exit_code: int
+
+    @classmethod
+    def from_error(cls, error: Exception) -> "_Failure":
+        """Return how an error is reported by other processes."""
+        if isinstance(error, OSError) and error.filename:
+            return cls(f"{error.filename}: {error.strerror}", AgtError.exit_code)
+        if isinstance(error, AgtError):
+            return cls(str(error), error.exit_code)
+        return cls(f"{type(error).__name__}: {error}", AgtError.exit_code)

@@ -6,7 +6,7 @@ takes longer than the check. If an earlier part is wrong, they are not imported 
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -124,17 +124,22 @@ def check_network_settings(config: Mapping[str, Any]) -> None:
     if not missing_settings(config):
         check_network(config, "")
         return
-    other_problem = error_message(lambda: read_own_part(config.get("model"), "model"))
-    bins = None
     model = config.get("model")
-    if own_settings(model) is None and isinstance(model, Mapping) and "_target_" in model:
-        is_found = not any(OwnNetwork.of_model(model).problems())
-        if is_found and not error_message(lambda: read_own_part(config.get("dataset"), "dataset")):
-            # The settings of the line that is proposed.
-            form = {"loss": "cross_entropy", "epochs": 1, "lr": 1.0, "clip": 1.0}
-            other_problem, needs_no_bins = _judge_own_network(config, form)
-            bins = [NO_BINS] if needs_no_bins else []
-    check_network(config, other_problem, bins)
+    has_valid_dataset = not error_message(partial(read_own_part, config.get("dataset"), "dataset"))
+    if _names_function_that_exists(model) and has_valid_dataset:
+        # The settings of the line that is proposed.
+        form = {"loss": "cross_entropy", "epochs": 1, "lr": 1.0, "clip": 1.0}
+        verdict = _judge_own_network(config, form)
+        bins = [NO_BINS] if verdict.needs_no_bins else []
+        check_network(config, verdict.problem, bins)
+    check_network(config, error_message(partial(read_own_part, model, "model")))
+
+
+def _names_function_that_exists(model: object) -> bool:
+    """Return whether a model is a network of the user's own, whose function Python finds."""
+    if own_settings(model) is not None or not isinstance(model, Mapping) or "_target_" not in model:
+        return False
+    return not any(OwnNetwork.of_model(model).problems())
 
 
 def check_own_network(config: Mapping[str, Any]) -> None:
@@ -143,19 +148,34 @@ def check_own_network(config: Mapping[str, Any]) -> None:
     Args:
         config: a training configuration whose other settings were checked.
     """
-    problem, needs_no_bins = _judge_own_network(config, config.get("training"))
-    if needs_no_bins:
+    verdict = _judge_own_network(config, config.get("training"))
+    if verdict.needs_no_bins:
         line = complete_line(typed_words(), [NO_BINS], OwnNetwork.of_model(config["model"]))
-        others = f". {problem}" if problem else ""
+        others = f". {verdict.problem}" if verdict.problem else ""
+        bins = config["dataset"]["bins"]
         raise ConfigError(
-            f"dataset.bins={config['dataset']['bins']}: the network takes one input for each "
-            f"column of the table. {NO_BINS_MEANING}. Type: {line}{others}"
+            f"dataset.bins={bins}: the network takes one input for each column of the table. "
+            f"{NO_BINS_MEANING}. Type: {line}{others}"
         )
-    if problem:
-        raise ConfigError(problem)
+    if verdict.problem:
+        raise ConfigError(verdict.problem)
 
 
-def _judge_own_network(config: Mapping[str, Any], training: object) -> tuple[str, bool]:
+@dataclass(frozen=True)
+class _NetworkVerdict:
+    """What the layers of a network of the user's own show, before anything is trained.
+
+    Attributes:
+        problem: what keeps it from being trained; empty: nothing.
+        needs_no_bins: True: it takes the records of the table only if each number is one feature.
+            ``problem`` is then what remains without bins.
+    """
+
+    problem: str = ""
+    needs_no_bins: bool = False
+
+
+def _judge_own_network(config: Mapping[str, Any], training: object) -> _NetworkVerdict:
     """Return what keeps a network of the user's own from being trained.
 
     Of a table, which settings describe, the number of features is known before it is read.
@@ -163,31 +183,45 @@ def _judge_own_network(config: Mapping[str, Any], training: object) -> tuple[str
     Args:
         config: a training configuration.
         training: the settings of its training.
-
-    Returns:
-        The problem (empty: there is none); and whether the network takes the records of the table
-        only if each number is one feature. The problem is then what remains without bins.
     """
     try:
         network = _own_head(config.get("model"))
         if network is None or not hasattr(network, "check"):
-            return "", False
+            return _NetworkVerdict()
         settings = validate(TrainingConfig, training, "training")
         dataset = config.get("dataset")
         if not isinstance(dataset, Mapping) or dataset.get("_target_") != TABLE:
             network.check(settings)
-            return "", False
+            return _NetworkVerdict()
         table = build(dataset, "dataset")
-        width = table.feature_count
-        width_without_bins = replace(table, bins=0).feature_count
-        needs_no_bins = (
-            bool(proposed_bins(config, typed_words()))
-            and not network.takes(settings, (width,))
-            and network.takes(settings, (width_without_bins,))
-        )
+        may_propose_no_bins = bool(proposed_bins(config, typed_words()))
+        return _judge_on_table(network, settings, table, may_propose_no_bins)
     except ConfigError as error:
-        return str(error), False
-    other_widths = {}
+        return _NetworkVerdict(str(error))
+
+
+def _judge_on_table(
+    network: Any, settings: TrainingConfig, table: Any, may_propose_no_bins: bool
+) -> _NetworkVerdict:
+    """Return what keeps a network of the user's own from being trained on a table.
+
+    Args:
+        network: the model.
+        settings: the settings of the training.
+        table: the settings of the table.
+        may_propose_no_bins: False: the bins were typed, or there are none.
+
+    Raises:
+        ConfigError: the table's settings are wrong.
+    """
+    width = table.feature_count
+    width_without_bins = replace(table, bins=0).feature_count
+    needs_no_bins = (
+        may_propose_no_bins
+        and not network.takes(settings, (width,))
+        and network.takes(settings, (width_without_bins,))
+    )
+    other_widths: dict[int, str] = {}
     if needs_no_bins:
         width = width_without_bins
     elif table.bins:
@@ -198,7 +232,7 @@ def _judge_own_network(config: Mapping[str, Any], training: object) -> tuple[str
             other_widths[with_bins.feature_count] = f"dataset.bins={DEFAULT_BINS}"
     classes = len(table.classes) if table.classes else None
     check = partial(network.check, settings, (width,), classes, other_widths)
-    return error_message(check), needs_no_bins
+    return _NetworkVerdict(error_message(check), needs_no_bins)
 
 
 def _own_head(node: object) -> Any:

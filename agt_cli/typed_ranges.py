@@ -113,12 +113,22 @@ def check_no_ambiguous_points(setting: str, text: str) -> None:
     ambiguous = _THOUSANDS_OR_DECIMALS.search(text)
     if ambiguous is None:
         return
-    with_thousands = _THOUSANDS_OR_DECIMALS.sub(lambda match: match[0].replace(".", ""), text)
-    with_decimals = _THOUSANDS_OR_DECIMALS.sub(lambda match: decimal_point(match[0]), text)
+    with_thousands = _THOUSANDS_OR_DECIMALS.sub(_without_point, text)
+    with_decimals = _THOUSANDS_OR_DECIMALS.sub(_with_decimal_point, text)
     raise ConfigError(
         f"{setting}={text}: the point in {ambiguous[0]} may separate thousands or decimals: give "
         f"{setting}={with_thousands} or {setting}={with_decimals}"
     )
+
+
+def _without_point(number: re.Match[str]) -> str:
+    """Return a number such as 20.000 in a text without its point."""
+    return number[0].replace(".", "")
+
+
+def _with_decimal_point(number: re.Match[str]) -> str:
+    """Return a number such as 20.000 in a text as ``decimal_point`` does."""
+    return decimal_point(number[0])
 
 
 def decimal_point(number: str) -> str:

@@ -44,22 +44,10 @@ OPTIONS = (
     "--multirun",
     "--cfg",
     "--resolve",
-    "--hydra-help",
     "--config-dir",
 )
 
-OPTIONS_WITH_VALUE = (
-    "--cfg",
-    "-c",
-    "--package",
-    "-p",
-    "--config-path",
-    "-cp",
-    "--config-name",
-    "-cn",
-    "--config-dir",
-    "-cd",
-)
+OPTIONS_WITH_VALUE = ("--cfg", "-c", "--config-dir", "-cd")
 """Hydra's options that take the word after them."""
 
 _LIST = (
@@ -137,6 +125,17 @@ _SCRATCH = (
     "folder: give output_dir=FOLDER, a folder on a local disk"
 )
 
+_CLUSTER = (
+    "the launchers of the package submitit were removed. For several jobs at once on this machine, "
+    "give hydra/launcher=joblib. On a cluster, let its scheduler run one command line for each job "
+    "(docs/running.md)"
+)
+
+_CONFIGURATION_NAME = (
+    "this option was removed. Put settings of your own into a file conf/experiment/NAME.yaml, "
+    "whose first line is '# @package _global_', and give experiment=NAME"
+)
+
 OLD_SPELLINGS = {
     "runs where=": _LIST,
     "runs sort=": _LIST,
@@ -167,6 +166,10 @@ OLD_SPELLINGS = {
     "audit audit.retrainings=": _POISONS,
     "--info": _INFO,
     "-i": _INFO,
+    "--package": _INFO,
+    "-p": _INFO,
+    "--config-name": _CONFIGURATION_NAME,
+    "-cn": _CONFIGURATION_NAME,
     "certificate/features=fourier": _NO_FOURIER,
     "certificate.features.map=fourier": _NO_FOURIER,
     "certificate/features=crosses": _NO_CROSSES,
@@ -190,6 +193,12 @@ OLD_SPELLINGS = {
         "this setting was removed. To choose the GPUs for the jobs of a sweep (one GPU for each "
         "job), set an environment variable, for example CUDA_VISIBLE_DEVICES=0,1 agt train -m ..."
     ),
+    "hydra.sweeper.max_batch_size": (
+        "this setting was removed. To run fewer jobs at the same time, give hydra.launcher.n_jobs"
+    ),
+    "hydra/launcher=slurm": _CLUSTER,
+    "hydra/launcher=submitit_local": _CLUSTER,
+    "hydra/launcher=submitit_slurm": _CLUSTER,
     "hydra.sweep.subdir": (
         "this setting was removed, because the folder of each job of a sweep is now named after "
         "what the job computes. Leave the setting out"
@@ -538,23 +547,25 @@ def settings_from_positionals(name: str, rest: Sequence[str]) -> list[str]:
     """
     command_line = f"agt {name}"
     matched = match_positionals(name, rest)
-    missing = matched.missing
     settings = []
     for positional, typed in matched.given:
         _check_positional(positional, typed, command_line)
         command_line += f" {typed}"
         value = quoted(typed) if positional.placeholder else typed
         settings.append(f"{positional.key}={value}")
-    if missing is not None:
-        if missing.placeholder:
-            _check_no_path_setting(command_line, missing, rest)
-        possible = " or ".join(missing.allowed)
+    if matched.missing is not None:
+        if matched.missing.placeholder:
+            _check_no_path_setting(command_line, matched.missing, rest)
+        possible = " or ".join(matched.missing.allowed)
         raise ConfigError(f"`{command_line}` is incomplete: add {possible}")
-    options = _option_indices(rest)
-    used = {*_positional_indices(rest)[: len(matched.given)], *options}
-    others = [word for index, word in enumerate(rest) if index not in used]
+    option_indices = _option_indices(rest)
+    used = {*_positional_indices(rest)[: len(matched.given)], *option_indices}
+    for index, word in enumerate(rest):
+        if index not in used:
+            settings.append(_as_hydra_override(word))
     # Options come last, because Hydra's parser does not accept them between settings.
-    return [*settings, *map(_as_hydra_override, others), *(rest[index] for index in options)]
+    options = [rest[index] for index in option_indices]
+    return settings + options
 
 
 def _check_positional(positional: PositionalArgument, typed: str, command_line: str) -> None:
@@ -725,16 +736,7 @@ def quoted(value: str) -> str:
     """
     # Hydra takes backslashes literally, except those before "${", before a quote, and at the end:
     # there two stand for one.
-    without_interpolation = re.sub(
-        r"(?P<backslashes>\\*)\$\{",
-        lambda match: 2 * match["backslashes"] + r"\${",
-        value,
-    )
-    without_quotes = re.sub(
-        r"(?P<backslashes>\\*)'",
-        lambda match: 2 * match["backslashes"] + r"\'",
-        without_interpolation,
-    )
-    body = without_quotes.rstrip("\\")
-    backslashes_at_end = len(without_quotes) - len(body)
-    return "'" + body + 2 * backslashes_at_end * "\\" + "'"
+    without_interpolation = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    without_quotes = re.sub(r"(\\*)'", r"\1\1\\'", without_interpolation)
+    body = re.sub(r"(\\+)\Z", r"\1\1", without_quotes)
+    return f"'{body}'"

@@ -83,14 +83,13 @@ class Worker:
         Args:
             config: the configuration of the training.
         """
-
         from agt_cli.runs.prepare import prepare, read_settings_and_learner
 
-        def make() -> tuple[Any, Any]:
-            settings = read_settings_and_learner(config)
-            return settings, prepare(settings, Console(json=True, quiet=True))
+        def read_settings_and_data() -> None:
+            self.settings = read_settings_and_learner(config)
+            self.prepared = prepare(self.settings, Console(json=True, quiet=True))
 
-        self.settings, self.prepared = self.team.call_in_all(make)
+        self.team.call_in_all(read_settings_and_data)
         self.known = {split: getattr(self.prepared.dataset, split).features for split in SPLITS}
 
     def fit(self) -> None:

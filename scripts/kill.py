@@ -91,7 +91,6 @@ SPREAD = {
 }
 LAUNCHERS = {
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
-    "submitit_local": ("hydra/launcher=submitit_local", "hydra.sweeper.max_batch_size=2"),
 }
 PEOPLE = (
     "dataset=table",

@@ -93,25 +93,26 @@ def with_changes(config: dict[str, Any], changes: Changes) -> dict[str, Any]:
     """
     changed = deepcopy(config)
     for key, value in changes.items():
-        *path, last = key.split(".")
-        node: Any = changed
-        for part in path:
-            node = node.get(part, {}) if isinstance(node, dict) else {}
-        if (
-            not path
-            or path[0] not in CONFIGURATION_PARTS
-            or not isinstance(node, dict)
-            or last not in node
-        ):
-            hint = nearest(key.partition(".")[0], CONFIGURATION_PARTS)
-            if path and isinstance(node, dict) and node:
-                hint = nearest(last, node)
-            raise ConfigError(f"tune.grid: unknown key '{key}'{hint}")
-        if isinstance(value, Mapping) and isinstance(node[last], dict):
-            node[last] = {**node[last], **value}
+        group, _, last = key.rpartition(".")
+        settings = _mapping_at(changed, group)
+        part = key.partition(".")[0]
+        if part not in CONFIGURATION_PARTS or last not in settings:
+            known = settings or CONFIGURATION_PARTS
+            name = last if settings else part
+            raise ConfigError(f"tune.grid: unknown key '{key}'{nearest(name, known)}")
+        if isinstance(value, Mapping) and isinstance(settings[last], dict):
+            settings[last] = {**settings[last], **value}
         else:
-            node[last] = value
+            settings[last] = value
     return changed
+
+
+def _mapping_at(config: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the mapping of a configuration at a dotted key; empty: there is none."""
+    node: Any = config if key else {}
+    for part in filter(None, key.split(".")):
+        node = node.get(part) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else {}
 
 
 def default_name(options: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 from pydantic import InstanceOf
@@ -169,7 +169,9 @@ def _certified_labels(opened: OpenedRun, console: Console) -> CertifiedLabels:
         console: shows progress.
     """
     trained = opened.trained
-    certificates, seconds = _certify(opened.model.certify, opened, console)
+    timed = _certify(opened.model.certify, opened, console)
+    certificates = timed.certificates
+    caveat = REDRAWN if trained.settings.noise else ""
     certification = LabelCertification(
         dataset=opened.dataset.name,
         queries_description=trained.queries_description,
@@ -178,14 +180,14 @@ def _certified_labels(opened: OpenedRun, console: Console) -> CertifiedLabels:
         classes=opened.dataset.classes,
         certificates=certificates,
         labelled=opened.labels is not None,
-        caveat=REDRAWN if trained.settings.noise else "",
+        caveat=caveat,
     )
     quality = _evaluate_certified(opened, certificates)
     # Few queries, or queries of one class, do not show that a model is constant.
     was_constant = trained.finished.metrics.get("test_constant") == 1
     warnings = (CONSTANT_ON_TEST,) if was_constant and not quality.verdict else ()
     table = pd.DataFrame(certificates.table(opened.labels))
-    return CertifiedLabels(certification, table, quality, warnings, seconds)
+    return CertifiedLabels(certification, table, quality, warnings, timed.seconds)
 
 
 def _write_labels(
@@ -227,15 +229,15 @@ def _write_labels(
         answerable if pending.units else None,
     )
     record.conditions(opened.conditions)
+    metrics = certified_metrics(certified.table, certificates, quality.grid_end)
     record.add_metrics(
-        **certified_metrics(certified.table, certificates, quality.grid_end),
-        n_queries=len(opened.queries),
-        seconds_certifying=certified.seconds,
+        **metrics, n_queries=len(opened.queries), seconds_certifying=certified.seconds
     )
     write_quality(record, quality)
     captions = _draw_figures(config, record, opened, certification, certified.table, console)
     training_run = opened.trained.finished
-    release, refusals = _next_release(training_run, "NAME", "NUMBER")
+    release = _NextRelease.propose(training_run, "NAME", "NUMBER")
+    remarks = [*certified.warnings, *pending_sentences, *outside_section(opened.queries)]
     report = certify_report(
         certification,
         certified.table,
@@ -243,33 +245,41 @@ def _write_labels(
         captions,
         training_run,
         quality,
-        (*certified.warnings, *pending_sentences, *outside_section(opened.queries), *refusals),
+        (*remarks, *release.refusals),
         record,
-        release,
+        release.command,
     )
     opened.check_current()  # before the report, so that no report is of a run that was changed
     record.report(report)
     return pending_sentences
 
 
-def _next_release(
-    training_run: Run, mechanism: str, delta: str
-) -> tuple[str | None, Sequence[str]]:
-    """Return the command that releases answers, and why there is none if a ledger accepts none.
+@dataclass(frozen=True)
+class _NextRelease:
+    """The release that a report proposes.
 
-    Args:
-        training_run: the run that was certified.
-        mechanism: the name of the mechanism of the proposed release.
-        delta: the delta of the budget of the proposed release, as it is typed.
-
-    Returns:
-        The command, or None; and sentences in Markdown, which are empty beside a command.
+    Attributes:
+        command: the command that releases answers; None: a ledger accepts none.
+        refusals: sentences in Markdown on why there is none; empty beside a command.
     """
-    ledger = LedgerProposal.of_counting_ledger(training_run)
-    if not ledger.accepts_a_release:
-        return None, [*map(escape_markdown, ledger.sentences)]
-    name = ledger.name or None
-    return release_command(training_run.folder, mechanism, "NUMBER", delta, name), []
+
+    command: str | None
+    refusals: Sequence[str] = ()
+
+    @classmethod
+    def propose(cls, training_run: Run, mechanism: str, delta: str) -> "_NextRelease":
+        """Return the proposed release of a run's answers.
+
+        Args:
+            training_run: the run that was certified.
+            mechanism: the name of the mechanism.
+            delta: the delta of the budget, as it is typed.
+        """
+        ledger = LedgerProposal.of_counting_ledger(training_run)
+        if not ledger.accepts_a_release:
+            return cls(None, [escape_markdown(sentence) for sentence in ledger.sentences])
+        name = ledger.name or None
+        return cls(release_command(training_run.folder, mechanism, "NUMBER", delta, name))
 
 
 def _result(
@@ -291,10 +301,23 @@ def _result(
     }
 
 
+@dataclass(frozen=True)
+class _Timed(Generic[CertificatesT]):
+    """Certificates, and how long it took to compute them.
+
+    Attributes:
+        certificates: of each answer.
+        seconds: the duration.
+    """
+
+    certificates: CertificatesT
+    seconds: float
+
+
 def _certify(
     certify: Callable[..., CertificatesT], opened: OpenedRun, console: Console
-) -> tuple[CertificatesT, float]:
-    """Return certificates of the answers to the queries, and how many seconds they took.
+) -> _Timed[CertificatesT]:
+    """Certify the answers to the queries.
 
     Args:
         certify: the method of the model that certifies answers, of classes or numbers.
@@ -304,7 +327,8 @@ def _certify(
     started = time.perf_counter()
     with certification_progress(opened.model, console) as on_progress:
         certificates = certify(opened.queries.features, on_progress=on_progress)
-    return certificates, round(time.perf_counter() - started, 4)
+    seconds = time.perf_counter() - started
+    return _Timed(certificates, round(seconds, 4))
 
 
 def _evaluate_certified(opened: OpenedRun, certificates: Certificates) -> Quality:
@@ -348,14 +372,18 @@ def _certify_numbers(
     """
     trained = opened.trained
     opened.pending_erasures.refuse("certifying numbers")
-    certificates, seconds = _certify(model.certify, opened, console)
+    timed = _certify(model.certify, opened, console)
+    certificates = timed.certificates
+    distances = None
+    if config.tolerance is not None:
+        distances = certificates.within(config.tolerance)
     certification = NumberCertification(
         dataset=opened.dataset.name,
         queries_description=trained.queries_description,
         relation=trained.settings.relation,
         conditions=opened.conditions,
         certificates=certificates,
-        distances=None if config.tolerance is None else certificates.within(config.tolerance),
+        distances=distances,
     )
     quality = evaluate_numbers(
         model,
@@ -365,7 +393,7 @@ def _certify_numbers(
         certificates.prediction,
     )
     table = interval_table(certification)
-    record.add_metrics(n_queries=len(opened.queries), seconds_certifying=seconds)
+    record.add_metrics(n_queries=len(opened.queries), seconds_certifying=timed.seconds)
     intervals_file = _write_numbers(opened, certification, table, quality, record)
     if quality.verdict:
         console.say(quality.verdict)
@@ -404,18 +432,20 @@ def _write_numbers(
     intervals_file = write_intervals_by_query(record, rows)
     record.table("intervals", table)
     record.conditions(opened.conditions)
-    record.add_metrics(**interval_metrics(certification, table))
+    metrics = interval_metrics(certification, table)
+    record.add_metrics(**metrics)
     write_quality(record, quality)
-    release, refusals = _next_release(training_run, WEIGHTS_MECHANISMS[0], "1e-5")
+    release = _NextRelease.propose(training_run, WEIGHTS_MECHANISMS[0], "1e-5")
+    captions = figures.draw_intervals(record, certification, table, opened.labels)
     report = number_report(
         certification,
         table,
-        figures.draw_intervals(record, certification, table, opened.labels),
+        captions,
         training_run,
         quality,
-        [*outside_section(opened.queries), *refusals],
+        [*outside_section(opened.queries), *release.refusals],
         intervals_file,
-        release,
+        release.command,
     )
     opened.check_current()  # before the report, so that no report is of a run that was changed
     record.report(report)
@@ -490,32 +520,10 @@ def _print_labels(
     """
     quality = certified.quality
     certification = certified.certification
-    relation = certification.relation
     if quality.verdict:
         console.say(quality.verdict)
-    shown = certified.table
-    if len(shown) > MAX_TABLE_ROWS:
-        shown = rows_at_round_ks(shown)
-    titles, rows = certified_rows(shown)
-    title = certification.table_title
-    if quality.constant_note:
-        title = f"{title}; {quality.constant_note}"
-    console.table(title, titles, rows)
-    hidden = len(certified.table) - len(shown)
-    if hidden:
-        console.say(
-            f"number of values of k that are not shown here: {hidden:,} "
-            "(all are in tables/certified.csv)"
-        )
-    median = float(record.metrics["stable_distance_median"])
-    training_records = int(opened.trained.finished.metrics["n_train"])
-    median_distance = describe_median_distance(
-        median, training_records, quality.all_records.grid_end, relation
-    )
-    console.say(f"median stable distance: {median_distance}")
-    if median >= 1:
-        changes = describe_edits_up_to(relation, math.floor(median))
-        console.say(f"half of the answers stay the same under any attack with {changes}")
+    _print_table_by_k(certified, console)
+    _print_median_distance(certified, opened, record, console)
     quality.print_to(console)
     if certification.caveat:
         console.say(certification.caveat)
@@ -527,3 +535,36 @@ def _print_labels(
     console.note(certification.privacy_sentence)
     if all(condition.held for condition in opened.conditions):
         console.note(f"next: agt plan run={opened.trained.finished.folder}")
+
+
+def _print_table_by_k(certified: CertifiedLabels, console: Console) -> None:
+    """Print the table by k; of a long one the rows of round k."""
+    shown = certified.table
+    if len(shown) > MAX_TABLE_ROWS:
+        shown = rows_at_round_ks(shown)
+    titles, rows = certified_rows(shown)
+    title = certified.certification.table_title
+    if certified.quality.constant_note:
+        title = f"{title}; {certified.quality.constant_note}"
+    console.table(title, titles, rows)
+    hidden = len(certified.table) - len(shown)
+    if hidden:
+        console.say(
+            f"number of values of k that are not shown here: {hidden:,} "
+            "(all are in tables/certified.csv)"
+        )
+
+
+def _print_median_distance(
+    certified: CertifiedLabels, opened: OpenedRun, record: RunRecord, console: Console
+) -> None:
+    """Print the median stable distance, and which attacks half of the answers withstand."""
+    relation = certified.certification.relation
+    median = float(record.metrics["stable_distance_median"])
+    training_records = int(opened.trained.finished.metrics["n_train"])
+    grid_end = certified.quality.all_records.grid_end
+    description = describe_median_distance(median, training_records, grid_end, relation)
+    console.say(f"median stable distance: {description}")
+    if median >= 1:
+        changes = describe_edits_up_to(relation, math.floor(median))
+        console.say(f"half of the answers stay the same under any attack with {changes}")

@@ -82,35 +82,30 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     """
     started = time.perf_counter()
     inspection = settings.inspect()
-    record.environment(
-        file=str(inspection.path.resolve()), file_sha256=file_sha256(inspection.path)
-    )
-    id_permanent = settings.id_permanent is True
-    proposals = [
-        describe_proposal(column, inspection, id_permanent=id_permanent)
-        for column in inspection.columns
-    ]
-    rows = [
-        (c.name, c.kind, describe_content(c), proposal)
-        for c, proposal in zip(inspection.columns, proposals, strict=True)
-    ]
+    table = inspection.path
+    record.environment(file=str(table.resolve()), file_sha256=file_sha256(table))
+    has_permanent_ids = settings.id_permanent is True
+    proposals = []
+    rows = []
+    for column in inspection.columns:
+        proposal = describe_proposal(column, inspection, id_permanent=has_permanent_ids)
+        proposals.append(proposal)
+        rows.append((column.name, column.kind, describe_content(column), proposal))
     _show_columns(inspection, rows, console)
     _check_label(inspection)
-    declarations = Declarations(not_public=from_data(inspection), has_permanent_ids=id_permanent)
-    text = dataset_yaml(inspection, settings.dataset, declarations)
-    signed_text = signed(text, "data inspect")
-    write_atomic(settings.dataset_file, signed_text.encode())
-    record.write("dataset.yaml", signed_text.encode())
-    record.add_metrics(
-        rows=inspection.rows, columns=len(rows), seconds=round(time.perf_counter() - started, 3)
+    declarations = Declarations(
+        not_public=from_data(inspection), has_permanent_ids=has_permanent_ids
     )
+    text = signed(dataset_yaml(inspection, settings.dataset, declarations), "data inspect")
+    write_atomic(settings.dataset_file, text.encode())
+    record.write("dataset.yaml", text.encode())
+    seconds = round(time.perf_counter() - started, 3)
+    record.add_metrics(rows=inspection.rows, columns=len(rows), seconds=seconds)
     record.report(_inspection_page(settings, inspection, rows))
-    command = f"agt train dataset={settings.dataset}"
-    if inspection.numbers is not None:
-        command += " certificate=votes dataset.declared_size=N"
     console.say(f"written: {settings.dataset_file}")
     # The units are given only because a file that names a unit is refused without them.
-    feature_count = Columns.of(settings.dataset_file, units=()).feature_count
+    columns = Columns.of(settings.dataset_file, units=())
+    feature_count = columns.feature_count
     console.say(
         f"a record has {feature_count:,} features after its columns are coded: a network of your "
         f"own takes this many inputs, nn.Linear({feature_count}, ...)"
@@ -119,6 +114,9 @@ def _inspect(settings: InspectSettings, record: RunRecord, console: Console) -> 
     if settings.id is None:
         for sentence in _id_sentences(settings, inspection):
             console.say(sentence)
+    command = f"agt train dataset={settings.dataset}"
+    if inspection.numbers is not None:
+        command += " certificate=votes dataset.declared_size=N"
     console.note(f"next: {command}")
     return {
         "dataset": str(settings.dataset_file),
@@ -270,19 +268,17 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
     """
     started = time.perf_counter()
     with console.progress("preparing", "record") as report:
-        outcome = preparation.run(
-            lambda done, total: report(done, total, done, total), console.note
-        )
-    seconds = time.perf_counter() - started
+
+        def report_records(done: int, total: int) -> None:
+            """Show how many records were converted, and how many there are."""
+            report(done, total, done, total)
+
+        outcome = preparation.run(report_records, console.note)
+    seconds = round(time.perf_counter() - started, 3)
     record.environment(prepared=str(outcome.folder.resolve()))
-    units_per_mib = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / units_per_mib
-    record.add_metrics(
-        **outcome.metrics, seconds=round(seconds, 3), peak_memory_mib=round(peak_mib, 1)
-    )
-    record.report(
-        document(f"# {escape_markdown(outcome.folder.name)}", outcome.facts, f"    {outcome.train}")
-    )
+    record.add_metrics(**outcome.metrics, seconds=seconds, peak_memory_mib=_peak_memory_mib())
+    title = f"# {escape_markdown(outcome.folder.name)}"
+    record.report(document(title, outcome.facts, f"    {outcome.train}"))
     for fact in outcome.facts:
         console.say(fact)
     console.say(f"prepared folder: {outcome.folder}")
@@ -293,3 +289,10 @@ def _prepare(preparation: Any, record: RunRecord, console: Console) -> dict[str,
         "facts": list(outcome.facts),
         "next": outcome.train,
     }
+
+
+def _peak_memory_mib() -> float:
+    """Return the most memory that this process has used so far, in MiB."""
+    units_per_mib = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / units_per_mib, 1)

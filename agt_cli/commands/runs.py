@@ -1,9 +1,11 @@
 """agt runs: list the runs below a folder, or compare some of them, without verifying them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from agt.errors import ConfigError, nearest
@@ -43,25 +45,22 @@ class RunsConfig:
         if self.since:
             parse_time(self.since)  # called because it raises if this is no date
 
-    def predicates(self) -> Iterable[Callable[[Run], bool]]:
-        """Yield predicates that a listed run must satisfy, the cheapest first, because each may
-        read one more file of the run.
+    def matches(self, run: Run) -> bool:
+        """Return whether a run has every property that the settings name.
+
+        The cheapest is compared first, because each may read one more file of the run.
         """
-        if self.command:
-            yield lambda run: run.command == self.command
-        if self.sweep:
-            yield self._is_of_sweep
-        if self.since:
-            since = parse_time(self.since)
-            yield lambda run: run.start_time >= since
-        if self.state:
-            yield lambda run: run.state == self.state
-        if self.data:
-            data = str(self.data).lower()
-            yield lambda run: data in run.dataset.lower()
-        if self.kind:
-            kind = str(self.kind).lower()
-            yield lambda run: kind in run.model.lower()
+        if self.command and run.command != self.command:
+            return False
+        if self.sweep and not self._is_of_sweep(run):
+            return False
+        if self.since and run.start_time < parse_time(self.since):
+            return False
+        if self.state and run.state != self.state:
+            return False
+        if self.data and self.data.lower() not in run.dataset.lower():
+            return False
+        return not self.kind or self.kind.lower() in run.model.lower()
 
     def _is_of_sweep(self, run: Run) -> bool:
         """Return whether a run is a job of the sweep that the settings name."""
@@ -91,13 +90,18 @@ def run(settings: RunsConfig, console: Console) -> dict[str, Any]:
     """
     runs = list(runs_below(settings.output_dir))
     if settings.compare:
-        return _compare([find_run(str(text), runs) for text in settings.compare], console)
-    for test in settings.predicates():
-        runs = [run for run in runs if test(run)]
-    runs.sort(key=lambda run: (run.start_time, run.folder.name), reverse=not settings.reverse)
+        compared = [find_run(str(text), runs) for text in settings.compare]
+        return _compare(compared, console)
+    runs = [run for run in runs if settings.matches(run)]
+    runs.sort(key=_time_and_name, reverse=not settings.reverse)
     shown_runs = runs[: settings.limit]
     _print_runs(shown_runs, len(runs), settings.output_dir, console)
     return {"total": len(runs), "runs": [run.as_json() for run in shown_runs]}
+
+
+def _time_and_name(run: Run) -> tuple[datetime, str]:
+    """Return by what runs are sorted: the start, and the folder's name if two started at once."""
+    return run.start_time, run.folder.name
 
 
 def _print_runs(runs: Sequence[Run], total: int, outputs: Path, console: Console) -> None:
@@ -114,67 +118,67 @@ def _print_runs(runs: Sequence[Run], total: int, outputs: Path, console: Console
         return
     counts = Counter(run.state for run in runs)
     states = ", ".join(f"{count} {state}" for state, count in counts.items())
-    titles = ("run", "started", "state", "dataset", "model", "result", "digest")
     rows = [_row(run, outputs) for run in runs]
-    used = [column for column in range(len(titles)) if any(row[column] for row in rows)]
-    console.table(
-        f"{outputs}: {states}",
-        [titles[column] for column in used],
-        [[row[column] for column in used] for row in rows],
-    )
+    titles = [title for title in rows[0] if any(row[title] for row in rows)]
+    cells = [[row[title] for title in titles] for row in rows]
+    console.table(f"{outputs}: {states}", titles, cells)
     killed = [run for run in runs if run.command == "train" and run.state == "killed"]
     if killed:
         console.note(
             f"to continue a killed training, type agt train resume={killed[0].folder} (its "
             "settings are in that folder)"
         )
-    if total > len(runs):
-        hidden = total - len(runs)
+    hidden = total - len(runs)
+    if hidden:
         console.note(
             f"number of further runs that are not listed: {hidden}. Give limit={total} to "
             "list all, or select some with state=..., data=... or since=..."
         )
 
 
-def _row(run: Run, outputs: Path) -> tuple[str, ...]:
-    """Return a run's row of the table; its start is left out if the folder's name says the day."""
+def _row(run: Run, outputs: Path) -> dict[str, str]:
+    """Return the cells of a run by the titles of their columns.
+
+    The start is left out if the folder's name says the day.
+    """
     started = run.started[:16].replace("T", " ")
     if run.folder.name.startswith(run.started[:10]):
         started = ""
-    return (
-        run.folder.relative_to(outputs).as_posix(),
-        started,
-        run.state,
-        run.dataset,
-        run.model,
-        shorten(run.result, MAX_RESULT_LETTERS),
-        run.digest.removeprefix("sha256:")[:8],
-    )
+    return {
+        "run": run.folder.relative_to(outputs).as_posix(),
+        "started": started,
+        "state": run.state,
+        "dataset": run.dataset,
+        "model": run.model,
+        "result": shorten(run.result, MAX_RESULT_LETTERS),
+        "digest": run.digest.removeprefix("sha256:")[:8],
+    }
 
 
 def _compare(runs: Sequence[Run], console: Console) -> dict[str, Any]:
     """Print in which settings, versions and metrics runs differ, and return what --json prints."""
-    parts = {
-        "settings": differing_entries(runs, lambda run: run.config),
-        "made_with": differing_entries(runs, _code_and_machine),
-        "metrics": differing_entries(runs, _numbers),
-    }
     folders = [str(run.folder) for run in runs]
     names = folders
     if len(runs) <= 26:
-        names = [chr(ord("A") + index) for index in range(len(runs))]
+        names = list(ascii_uppercase[: len(runs)])
     for name, run in zip(names, runs, strict=True):
         result = f", {run.result}" if run.result else ""
         console.say(f"{name}: {run.folder}, {run.state}{result}")
+    parts = {
+        "settings": differing_entries([run.config for run in runs]),
+        "made_with": differing_entries([_code_and_machine(run) for run in runs]),
+        "metrics": differing_entries([_numbers(run) for run in runs]),
+    }
     for part, differing in parts.items():
         title = TITLES[part]
-        if differing:
-            rows = [
-                (key, *(format_cell(value, 4) for value in row)) for key, row in differing.items()
-            ]
-            console.table(title, ("", *names), rows)
-        else:
+        if not differing:
             console.say(f"{title}: the same")
+            continue
+        rows = []
+        for key, values in differing.items():
+            cells = [format_cell(value, 4) for value in values]
+            rows.append([key, *cells])
+        console.table(title, ("", *names), rows)
     return {"compared": folders, **parts}
 
 
@@ -217,43 +221,49 @@ def find_run(text: str, runs: Sequence[Run]) -> Run:
     """
     if (Path(text) / "status.json").exists():
         return Run.at(Path(text))
-    end = Path(text).parts
-    digest = f"sha256:{text.lower().removeprefix('sha256:')}"
-    may_be_digest = len(digest) >= len("sha256:") + MIN_DIGEST_DIGITS
-    matching = [
-        run
-        for run in runs
-        if run.folder.parts[-len(end) :] == end or (may_be_digest and run.digest.startswith(digest))
-    ]
-    jobs = [run for run in runs if run.sweep is not None and run.sweep.parts[-len(end) :] == end]
-    if len(matching) != 1 and jobs:
+    matching = [run for run in runs if _ends_with(run.folder, text) or _has_digest(run, text)]
+    if len(matching) == 1:
+        return matching[0]
+    jobs = [run for run in runs if run.sweep is not None and _ends_with(run.sweep, text)]
+    if jobs:
         name = Path(text).name.removesuffix(SWEEP_SUFFIX)
         folders = ",".join(str(run.folder) for run in jobs[:2])
         raise ConfigError(
             f"compare: '{text}' is a sweep of {len(jobs)} runs, which agt runs sweep={name} lists: "
             f"give their folders, for example compare=[{folders}]"
         )
-    if len(matching) != 1:
-        count = len(matching)
+    matches = "no run here"
+    if matching:
         examples = ", ".join(str(run.folder) for run in matching[:3])
-        matches = f"{count} runs (for example {examples})" if matching else "no run here"
-        raise ConfigError(f"compare: '{text}' matches {matches}: give the folder of one run")
-    return matching[0]
+        matches = f"{len(matching)} runs (for example {examples})"
+    raise ConfigError(f"compare: '{text}' matches {matches}: give the folder of one run")
 
 
-def differing_entries(
-    runs: Sequence[Run], part: Callable[[Run], Mapping[str, Any]]
-) -> dict[str, list[Any]]:
-    """Return the entries of a part of records in which runs differ: dotted key -> the value of each
-    run.
+def _ends_with(folder: Path, text: str) -> bool:
+    """Return whether a text is the last parts of a folder's path."""
+    parts = Path(text).parts
+    return folder.parts[-len(parts) :] == parts
 
-    A run without such a key has None.
+
+def _has_digest(run: Run, text: str) -> bool:
+    """Return whether a text is the beginning of a run's digest, with at least four digits."""
+    digits = text.lower().removeprefix("sha256:")
+    return len(digits) >= MIN_DIGEST_DIGITS and run.digest.startswith(f"sha256:{digits}")
+
+
+def differing_entries(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the entries in which parts of records differ.
 
     Args:
-        runs: the runs to compare.
-        part: returns this part of a run's record.
+        parts: the same part of several records, such as their settings.
+
+    Returns:
+        Dotted key -> its value in each part, or None where a part does not have it.
     """
-    columns = [flatten_keys(part(run)) for run in runs]
-    keys = dict.fromkeys(key for column in columns for key in column)
-    rows = {key: [column.get(key) for column in columns] for key in keys}
-    return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
+    columns = [flatten_keys(part) for part in parts]
+    differing: dict[str, list[Any]] = {}
+    for key in dict.fromkeys(chain(*columns)):
+        values = [column.get(key) for column in columns]
+        if any(value != values[0] for value in values):
+            differing[key] = values
+    return differing

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+from omegaconf import OmegaConf
 
 from agt.data.table import Columns
 from agt.errors import ConfigError
@@ -24,7 +24,6 @@ from agt.settings import build, validate
 from agt_cli import usage
 from agt_cli.choices import with_votes_recipe
 from agt_cli.composing import compose_command
-from agt_cli.config_files import repeated_key
 from agt_cli.configuration import check_keys
 from agt_cli.places import check_answers
 from agt_cli.renamed import with_old_keys
@@ -72,24 +71,31 @@ def configure(config: Mapping[str, Any]) -> StartSettings:
     check_keys(config, (*StartSettings.__dataclass_fields__, "answers"))
     given = {key: value for key, value in config.items() if value is not None}
     if path := given.pop("answers", None):
-        check_answers(Path(str(path)))
-        with Path(str(path)).open(encoding="utf-8") as file:
-            answers = yaml.safe_load(file)
-        if repeated := repeated_key(Path(str(path))):
-            raise ConfigError(repeated)
-        if not isinstance(answers, dict):
-            raise ConfigError(
-                f"answers={path}: the file must have one line for each answer, such as "
-                "'label: income'"
-            )
-        answers = with_old_keys("start", answers, f"answers={path}")
-        check_keys(answers, (*QUESTIONS, "ranges", "formats"))
-        if isinstance(answers.get("public"), bool):  # YAML reads yes and no as true and false
-            answers["public"] = "yes" if answers["public"] else "no"
-        given = answers | given
+        given = {**_read_answers(str(path)), **given}
     settings: StartSettings = validate(StartSettings, given, "")
     settings.check_name()
     return settings
+
+
+def _read_answers(path: str) -> dict[str, Any]:
+    """Return the answers in the file that ``answers`` names, by the names that records have.
+
+    Raises:
+        ConfigError: the file has something else, or an answer that no question asks for.
+        YAMLError: it is not valid YAML, or has an answer twice.
+    """
+    check_answers(Path(path))
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    if not isinstance(content, dict) or not content:
+        raise ConfigError(
+            f"answers={path}: the file must have one line for each answer, such as 'label: income'"
+        )
+    given = {str(key): value for key, value in content.items()}
+    answers = with_old_keys("start", given, f"answers={path}")
+    check_keys(answers, (*QUESTIONS, "ranges", "formats"))
+    if isinstance(answers.get("public"), bool):  # YAML reads yes and no as true and false
+        answers["public"] = "yes" if answers["public"] else "no"
+    return answers
 
 
 def run(settings: StartSettings, console: Console) -> dict[str, Any]:
@@ -123,8 +129,10 @@ def _summarise(
     """Return the summary of ``agt start``: scores, the planned releases and the proposed command.
 
     Args:
+        answered: the settings and the answers, with the table that was inspected.
         scoring: how answers are scored.
         training: the words of ``agt train`` that train the same model.
+        trained: the training run.
     """
     settings = answered.settings
     inspection = answered.inspection
@@ -132,17 +140,7 @@ def _summarise(
     dataset = trained.prepared.dataset
     test = dataset.test
     folder = trained.record.folder
-    mechanism = weights_mechanism(model)
-    ledger = LedgerProposal(mechanism=mechanism, eps=settings.planned_eps)
-    if settings.purpose != "certificates":
-        ledger = LedgerProposal.find(
-            folder,
-            mechanism,
-            settings.planned_eps,
-            settings.delta,
-            dataset.train.units,
-            labels_instead=dataset.target.class_count is not None,
-        )
+    ledger = _propose_ledger(settings, trained)
     # Where the ledger accepts no release, the plan is that of the budget that was named.
     eps = ledger.eps or settings.planned_eps
     delta = min(settings.delta, ledger.max_delta)
@@ -157,20 +155,28 @@ def _summarise(
         planned=planned,
         ledger=ledger,
     )
-    reference_scores = scores_on_table(
-        build(trained.record.config["dataset"], "dataset"), scoring
-    ).scores
+    table = build(trained.record.config["dataset"], "dataset")
+    reference = scores_on_table(table, scoring)
     compared = compare(
-        settings, scoring, model, test, reference_scores=reference_scores, planned=planned, eps=eps
+        settings,
+        scoring,
+        model,
+        test,
+        reference_scores=reference.scores,
+        planned=planned,
+        eps=eps,
     )
     stability = scoring.measure_stability(
         model, planned.evidence, test.features, settings.unit_names
     )
     hint = "" if settings.purpose == "answers" else boosting_remark(compared)
+    constants = proposed_constants(settings, inspection)
+    # The units are given only because a file that names a unit is refused without them.
+    columns = Columns.of(settings.dataset_file, units=())
     return Summary(
         table=settings.file.name,
         training_rows=len(dataset.train),
-        features=Columns.of(settings.dataset_file, units=()).feature_count,
+        features=columns.feature_count,
         dataset=settings.dataset_file,
         run=folder,
         comparison=compared,
@@ -180,9 +186,7 @@ def _summarise(
         proposed=steps.proposed,
         not_public=settings.private_groups(inspection),
         declared=declared_sentence(settings, inspection),
-        constants=replace(
-            proposed_constants(settings, inspection), were_shown="public" in answered.asked
-        ),
+        constants=replace(constants, were_shown="public" in answered.asked),
         remarks=remarks_on(answered, dataset, model, trained.quality, compared, hint),
         hint=hint,
         measuring=steps.measuring,
@@ -192,16 +196,45 @@ def _summarise(
     )
 
 
+def _propose_ledger(settings: StartSettings, trained: _Trained) -> LedgerProposal:
+    """Return which ledger could pay for releases of a trained model, and what fits into it.
+
+    Without the purpose of private answers, no ledger is looked for.
+    """
+    mechanism = weights_mechanism(trained.model)
+    eps = settings.planned_eps
+    if settings.purpose == "certificates":
+        return LedgerProposal(mechanism=mechanism, eps=eps)
+    dataset = trained.prepared.dataset
+    return LedgerProposal.find(
+        trained.record.folder,
+        mechanism,
+        eps,
+        settings.delta,
+        dataset.train.units,
+        labels_instead=dataset.target.class_count is not None,
+    )
+
+
 def _result(
     settings: StartSettings, summary: Summary, record: RunRecord, page: Path
 ) -> dict[str, Any]:
     """Return what --json prints.
 
     Args:
+        settings: the settings of the command.
+        summary: the summary that was printed.
         record: the record of the training run.
         page: the folder of the record with the summary.
     """
     compared = summary.comparison
+    scores_by_key = {}
+    for index, key in enumerate(compared.scoring.keys):
+        values = {name: value_of(scores[index]) for name, scores in compared.scores.items()}
+        scores_by_key[key] = values
+    remarks = list(summary.remarks)
+    if summary.hint:
+        remarks.append(summary.hint)
     return {
         "dataset": str(settings.dataset_file),
         "run": str(record.folder),
@@ -210,11 +243,8 @@ def _result(
         "report": str(page / "report.html"),
         "training_rows": summary.training_rows,
         "features": summary.features,
-        "remarks": [*summary.remarks, *filter(None, [summary.hint])],
-        **{
-            key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
-            for index, key in enumerate(compared.scoring.keys)
-        },
+        "remarks": remarks,
+        **scores_by_key,
         summary.stability.name: summary.stability.value,
         "not_public": summary.not_public,
         "plan": summary.ways,

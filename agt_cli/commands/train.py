@@ -109,32 +109,26 @@ def _run_prepared(
     dataset = prepared.dataset
     for note in dataset.notes:
         console.note(f"note: {note}")
-    # A training that is killed leaves what it was trained on. ``write_trained`` replaces marks by
-    # digests; a release needs them before anything is drawn.
-    releases = _pays_or_draws(settings, record)
-    record.environment(
-        data_digest=loaded.digest if releases else loaded.mark,
-        features_digest=dataset.digest if releases else dataset.mark,
-        dataset=dataset.name,
-    )
+    _record_data(prepared, settings, record)
     for warning in _find_data_warnings(settings, dataset):
         console.note(warning)
     layers_note = settings.model.layers_note(settings.training)
     if layers_note:
         console.note(f"note: {layers_note}")
     trained = _train_and_write(settings, record, prepared, console)
+    model = trained.model
     quality = trained.quality
     _print_result(record, dataset.name, trained.sentences, quality, console)
     reference_scores: dict[str, float] = {}
     if not console.quiet:
         reference_scores = _print_reference_learners(settings.source, loaded, console)
-        _warn_if_linear_is_better(trained.model, console)
-    for note in _advice(settings, record, trained.model, dataset, reference_scores):
+        _warn_if_linear_is_better(model, console)
+    for note in _advice(settings, record, model, dataset, reference_scores):
         console.note(note)
-    conditions_held = all(condition.held for condition in trained.model.conditions)
-    has_classes = dataset.target.numeric is None
-    if conditions_held and has_classes and not settings.noise and not console.quiet:
-        for line in _private_labels(record, settings, trained.model, dataset):
+    may_release_labels = dataset.target.numeric is None and not settings.noise
+    conditions_held = all(condition.held for condition in model.conditions)
+    if may_release_labels and conditions_held and not console.quiet:
+        for line in _private_labels(record, settings, model, dataset):
             console.note(line)
     result: dict[str, Any] = {
         "metrics": record.metrics,
@@ -148,6 +142,24 @@ def _run_prepared(
     if sentences:
         result["words"] = sentences
     return result
+
+
+def _record_data(prepared: Prepared, settings: RunSettings, record: RunRecord) -> None:
+    """Write into the record what a training is about to be trained on.
+
+    A training that is killed leaves this. ``write_trained`` replaces marks by digests, which take
+    longer; a release needs digests before anything is drawn.
+    """
+    loaded = prepared.loaded
+    dataset = prepared.dataset
+    data_digest = loaded.mark
+    features_digest = dataset.mark
+    if _pays_or_draws(settings, record):
+        data_digest = loaded.digest
+        features_digest = dataset.digest
+    record.environment(
+        data_digest=data_digest, features_digest=features_digest, dataset=dataset.name
+    )
 
 
 def _train_and_write(
@@ -305,23 +317,24 @@ def _print_reference_learners(
     Returns:
         Name of a learner -> its first score.
     """
-    scoring = scoring_of(loaded.target)
     if not isinstance(source, Embeddings):
         return {}
+    scoring = scoring_of(loaded.target)
     reference = scores_on_vectors(loaded, scoring)
     if not reference.scores:
         return {}
     title = "usual learners on the same test records, without privacy and certificates"
     if reference.records_seen < len(loaded.train):
         title += f", trained on {reference.records_seen:,} of {len(loaded.train):,} records"
-    cells = [
-        (name, *(str(score or "-") for score in scores))
-        for name, scores in reference.scores.items()
-    ]
-    console.table(title, ("", *scoring.titles), cells)
-    return {
-        name: first.value for name, (first, *_) in reference.scores.items() if first is not None
-    }
+    rows = []
+    first_scores = {}
+    for name, scores in reference.scores.items():
+        rows.append([name, *(str(score or "-") for score in scores)])
+        first = scores[0]
+        if first is not None:
+            first_scores[name] = first.value
+    console.table(title, ("", *scoring.titles), rows)
+    return first_scores
 
 
 def _advice_for_linear_head(
@@ -581,11 +594,10 @@ def _typed_settings(config: Mapping[str, Any], overrides: Sequence[str]) -> dict
         overrides: the settings that were typed.
     """
     names = [word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides]
+    prefixes = tuple(f"{name}." for name in names)
     defaults = flatten_keys(compose_command("train", []))
     settings = flatten_keys(config)
-    named = [
-        key for key in settings if any(key == name or key.startswith(f"{name}.") for name in names)
-    ]
+    named = [key for key in settings if f"{key}.".startswith(prefixes)]
     changed = [key for key, value in settings.items() if defaults.get(key, _ABSENT) != value]
     # The named ones come first, because the first setting that differs from a resumed run is
     # reported.

@@ -14,6 +14,7 @@ from agt_cli.report.console import Console
 from agt_cli.report.next_state import run_lock
 from agt_cli.report.opening import check_edits, open_run
 from agt_cli.report.record import RunRecord
+from agt_cli.unlearn.account import ErasureReport
 from agt_cli.unlearn.account_md import account_lines, exception_lines
 from agt_cli.unlearn.account_tasks import open_tasks
 from agt_cli.unlearn.erasure import (
@@ -36,14 +37,17 @@ def configure(config: Mapping[str, Any]) -> ErasureOrder:
     """
     check_unlearn(config)
     folder = Path(str(config["run"]))
-    ids = config.get("ids")
     digest = read_digest_setting(config, "digest")
-    check_edits(open_run(folder, "train", digest), "agt unlearn")
+    run_to_change = open_run(folder, "train", digest)
+    check_edits(run_to_change, "agt unlearn")
+    ids = config.get("ids")
+    if ids is not None:
+        ids = str(ids)
     return ErasureOrder(
         folder=folder,
         digest=digest,
         compute=config.get("compute"),
-        ids=None if ids is None else str(ids),
+        ids=ids,
         by=config.get("by"),
         choice=config["method"],
         may_retrain=not config["forbid_retraining"],
@@ -70,21 +74,30 @@ def run(order: ErasureOrder, record: RunRecord, console: Console) -> dict[str, A
         with reporting_change(erased.words, console, lambda: bool(erased.words)):
             account = make_account(order, erased)
             write_account(account, erased, record, order.place_names)
-            digest = record.finish()
+            account_digest = record.finish()
+    _print_account(account, order, console)
+    console.say(f"digest: {erased.digest}")
+    console.say(f"account: {record.folder}, {account_digest}")
+    console.note(
+        "store both digests elsewhere: given as digest=..., each makes agt refuse a later change"
+    )
+    return {
+        "account": plain_of(account),
+        "digest": erased.digest,
+        "account_digest": account_digest,
+    }
+
+
+def _print_account(account: ErasureReport, order: ErasureOrder, console: Console) -> None:
+    """Print what an erasure did, what is left to do, and where the run is."""
     for line in (*account_lines(account), *exception_lines(account)):
         console.say(line)
     tasks = open_tasks(account, order.place_names)
     if tasks:
         console.say("what is left to do:")
-        for number, task in enumerate(tasks, 1):
-            console.say(f"  {number}. {task}")
+    for number, task in enumerate(tasks, 1):
+        console.say(f"  {number}. {task}")
     console.say(f"run folder: {order.folder}")
-    console.say(f"digest: {erased.digest}")
-    console.say(f"account: {record.folder}, {digest}")
-    console.note(
-        "store both digests elsewhere: given as digest=..., each makes agt refuse a later change"
-    )
-    return {"account": plain_of(account), "digest": erased.digest, "account_digest": digest}
 
 
 def _nothing_erased(nothing: NothingErased, record: RunRecord, console: Console) -> dict[str, Any]:

@@ -86,12 +86,16 @@ def configure(config: Mapping[str, Any]) -> VerifyConfig:
     """
     check_verify(config)
     page = config.get("page")
+    if page is not None:
+        page = Path(str(page))
     ledger = config.get("ledger")
+    if ledger is not None:
+        ledger = str(ledger)
     return VerifyConfig(
         path=Path(str(config["path"])).expanduser(),
         digest=read_digest_setting(config, "digest"),
-        page=None if page is None else Path(str(page)),
-        ledger=None if ledger is None else str(ledger),
+        page=page,
+        ledger=ledger,
         head=read_head(config.get("head")),
     )
 
@@ -108,23 +112,35 @@ def run(config: VerifyConfig, console: Console) -> dict[str, Any]:
             ledger.
     """
     with trusting(()), console.progress(f"verifying {config.path}", "file") as report:
-        verification = Verification(
-            lambda done, files: report(done, files, done, files), config.ledger, config.head
-        )
+
+        def report_files(done: int, files: int) -> None:
+            """Show how many files were verified, and how many there are."""
+            report(done, files, done, files)
+
+        verification = Verification(report_files, config.ledger, config.head)
         item = verification.look(config.path, config.digest)
     print_result(item, console)
     if config.page is not None:
-        text = result_page(item)
-        page = report_page(text, lambda _: None) if config.page.suffix == ".html" else text
-        write_atomic(config.page, page.encode())
+        _write_page(item, config.page)
         console.note(f"page: {config.page}")
     result = {"path": str(config.path), "verifies": not item.problems, **item.as_json()}
     if item.problems:
         raise CheckError(headline(item), {"command": "verify", **result})
     for check in item.checks_of(CheckState.BUSY):
-        reason = check.words
-        raise Busy(f"some checks could not be made, because {reason}")
+        raise Busy(f"some checks could not be made, because {check.words}")
     return result
+
+
+def _write_page(item: VerifiedItem, path: Path) -> None:
+    """Write the result of a verification as a page, in HTML or Markdown by the file's ending."""
+    page = result_page(item)
+    if path.suffix == ".html":
+        page = report_page(page, _find_no_figure)
+    write_atomic(path, page.encode())
+
+
+def _find_no_figure(name: str) -> None:
+    """Return None: the page of a verification has no figures."""
 
 
 # -- on one page
@@ -147,8 +163,11 @@ def result_tree(item: VerifiedItem, parent: VerifiedItem | None = None) -> TreeB
         parent: the item whose claims depend on this one; None: it is the item at PATH. Conditions
             that are the same as the parent's are not repeated.
     """
-    parts: list[TreeBranch] = [(line, ()) for line in item.claims] if parent is None else []
-    if item.conditions and (parent is None or parent.conditions != item.conditions):
+    parts: list[TreeBranch] = []
+    if parent is None:
+        parts += [(line, ()) for line in item.claims]
+    repeats_conditions = parent is not None and parent.conditions == item.conditions
+    if item.conditions and not repeats_conditions:
         lines = [(line, ()) for line in _condition_lines(item)]
         parts.append(("which conditions of a privacy guarantee are met", lines))
     parts += [result_tree(part, item) for part in item.rests_on]
@@ -158,15 +177,20 @@ def result_tree(item: VerifiedItem, parent: VerifiedItem | None = None) -> TreeB
 
 def _condition_lines(item: VerifiedItem) -> list[str]:
     """Return lines on the conditions of an item: proved, declared, and not met."""
-    proved = ", ".join(
-        f"{c.letter} {excerpt(c.name)}" for c in item.conditions if c.standing is Standing.PROVED
-    )
-    lines = [f"proved by code: {proved}"] if proved else []
+    proved = []
+    unmet = []
+    for condition in item.conditions:
+        if condition.standing is Standing.PROVED:
+            proved.append(f"{condition.letter} {excerpt(condition.name)}")
+        elif condition.standing is Standing.VOID:
+            unmet.append(_describe_unmet_condition(condition))
+    lines = []
+    if proved:
+        lines.append(f"proved by code: {', '.join(proved)}")
     if item.declared:
         stated = declared_in_brief(item.declared)
         lines.append(f"declared (in full with page=FILE): a guarantee {stated}")
-    unmet = [c for c in item.conditions if c.standing is Standing.VOID]
-    return [*lines, *map(_describe_unmet_condition, unmet)]
+    return [*lines, *unmet]
 
 
 def _describe_state(item: VerifiedItem) -> str:
@@ -208,22 +232,26 @@ def check_rows(item: VerifiedItem) -> list[tuple[str, str, str]]:
     """
     checks = list(item.checks)
     for part in item.every:
-        for check in part.checks if part is not item else ():
+        if part is item:
+            continue
+        for check in part.checks:
             is_other_note = check.state is CheckState.NOTE and check.name in NOTES_OF_ITEM_ONLY
             if check.state is not CheckState.OK and not is_other_note:
                 checks.append(replace(check, words=f"{part.name}: {check.words}"))
-    checks.sort(key=lambda check: check.state is not CheckState.PROBLEM)
-    return [check.cells for check in checks]
+    problems = [check for check in checks if check.state is CheckState.PROBLEM]
+    others = [check for check in checks if check.state is not CheckState.PROBLEM]
+    return [check.cells for check in (*problems, *others)]
 
 
 def unchecked_lines(item: VerifiedItem) -> list[str]:
     """Return a line for each check of an item, or of what it depends on, that was not possible."""
-    return [
-        check.sentence if part is item else f"{part.name}: {check.sentence}"
-        for part in item.every
-        for check in part.checks
-        if check.state is CheckState.UNCHECKED
-    ]
+    lines = []
+    for part in item.every:
+        owner = "" if part is item else f"{part.name}: "
+        for check in part.checks:
+            if check.state is CheckState.UNCHECKED:
+                lines.append(f"{owner}{check.sentence}")
+    return lines
 
 
 def print_result(item: VerifiedItem, console: Console) -> None:
@@ -256,15 +284,20 @@ def result_page(item: VerifiedItem) -> str:
         (name, Markdown(f"**{state}**"), sentence) for name, state, sentence in check_rows(item)
     ]
     blocks += ["## Checks", markdown_table(CHECK_COLUMNS, rows)]
-    blocks += ["## What each claim depends on", "\n".join(_bullets(result_tree(item)))]
-    conditions = [
-        (c.letter, excerpt(c.name), Markdown(f"**{c.standing}**"), excerpt(c.why, 5000))
-        for c in next((part.conditions for part in item.every if part.conditions), ())
-    ]
-    if conditions:
+    tree = "\n".join(_bullets(result_tree(item)))
+    blocks += ["## What each claim depends on", tree]
+    with_conditions = [part for part in item.every if part.conditions]
+    if with_conditions:
+        conditions = [_condition_row(condition) for condition in with_conditions[0].conditions]
         table = markdown_table(CONDITION_COLUMNS, conditions)
         blocks += ["## Conditions of a guarantee", table]
     return document(*blocks, "## What agt verify does not show", unshown_limits(item))
+
+
+def _condition_row(condition: Condition) -> tuple[str, str, Markdown, str]:
+    """Return a condition's row of the table on the page, with ``CONDITION_COLUMNS``."""
+    state = Markdown(f"**{condition.standing}**")
+    return condition.letter, excerpt(condition.name), state, excerpt(condition.why, 5000)
 
 
 def _bullets(branch: TreeBranch, depth: int = 0) -> Iterator[str]:

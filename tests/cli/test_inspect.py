@@ -137,9 +137,9 @@ def test_a_run_is_found_from_another_folder(
         ('label: "y\npath: t.csv\n', "conf/dataset/mine.yaml, line 3"),
         (
             "label: y\nid: null\nlabel: z\n",
-            r"conf/dataset/mine.yaml: line 1 \(label: y\) and line 3 \(label: z\) set the same key",
+            "conf/dataset/mine.yaml, line 3: found duplicate key label: leave one",
         ),
-        ("numeric: {x: [0, 1], x: [0, 2]}\n", "line 1 .* and line 1 .* set the same key"),
+        ("numeric: {x: [0, 1], x: [0, 2]}\n", "line 1: found duplicate key x: leave one"),
         ("\tlabel: y\n", "conf/dataset/mine.yaml, line 1"),
         ("label: y\n", "the first line is 'defaults: \\[table, _self_\\]'"),
         ("label: \x01\n", "mine.yaml: this is not plain text in UTF-8"),

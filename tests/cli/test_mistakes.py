@@ -95,6 +95,14 @@ def test_a_mistake_after_the_first_checkpoint_leaves_a_failed_run(
     assert json.loads(Path("run", "status.json").read_text())["state"] == "failed"
 
 
+@pytest.mark.parametrize("setting", ["hydra.run.dir=link", "output_dir=link/runs"])
+def test_a_symbolic_link_without_target_is_no_folder_for_results(
+    agt: Agt, tmp_path: Path, setting: str
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "missing")
+    agt("train", *TINY, setting).ended(2, setting, "link is a symbolic link", "missing")
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -16,7 +16,6 @@ from museum import BUDGET, FinishedRuns
 
 import agt
 from agt.training.checkpoint import CheckpointFolder
-from agt_cli.sweeps import LAUNCHERS
 
 from .conftest import TINY, Agt
 
@@ -189,14 +188,3 @@ def test_a_folder_for_checkpoints_that_was_there_is_closed(tmp_path: Path) -> No
         on_progress=lambda at: modes.append(stat.S_IMODE(place.stat().st_mode)),
     )
     assert set(modes) == {0o700}
-
-
-def test_logs_of_jobs_are_for_their_owner(tmp_path: Path) -> None:
-    pytest.importorskip("submitit")
-    with watched(tmp_path) as watch, pytest.warns(RuntimeWarning, match="No submission"):
-        assert (
-            LAUNCHERS["LocalLauncher"]({"submitit_folder": f"{tmp_path}/sweep/.submitit/%j"}, [])
-            == []
-        )
-    assert stat.S_IMODE((tmp_path / "sweep" / ".submitit").stat().st_mode) == 0o700
-    assert not watch.exposed

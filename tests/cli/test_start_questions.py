@@ -369,13 +369,13 @@ def test_a_list_without_a_value_of_a_column_with_many_values_is_refused(
     agt(*command.split(), "t.csv", *words, "lists={code: [a, c7]}", "-q").ended(0)
 
 
-def test_a_question_that_a_file_answers_twice_is_refused_with_both_lines(
+def test_a_question_that_a_file_answers_twice_is_refused_with_its_line(
     agt: Agt, tmp_path: Path
 ) -> None:
     plain(tmp_path / "t.csv")
     (tmp_path / "a.yaml").write_text("label: churn\nid: none\nlabel: age\n")
     said = agt("start", "t.csv", "answers=a.yaml", "-q").ended(2)
-    assert "line 1 (label: churn) and line 3 (label: age)" in said.err
+    assert "a.yaml, line 3: found duplicate key label" in said.err
     assert not (tmp_path / "conf").exists()
 
 

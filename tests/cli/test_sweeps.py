@@ -15,9 +15,10 @@ import pandas as pd
 import pytest
 
 from agt.store.lock import Lock
-from agt_cli import sweeps
+from agt_cli import launchers
 from agt_cli.cli import main
 from agt_cli.commands import train
+from agt_cli.configuration import sweep_combinations
 
 from .conftest import TINY, Agt, Said
 
@@ -262,16 +263,16 @@ def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_dr
     agt: Agt, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ("certify", "-m", f"run={trained}", "map_resolution=0", "sweep=maps", "--json")
-    here = sweeps.LAUNCHERS["BasicLauncher"]
+    here = launchers.run_here
 
-    def twice(settings: Any, tasks: Any) -> Any:
-        here(settings, tasks)
+    def twice(tasks: Any) -> Any:
+        here(tasks)
         (status,) = Path("outputs/certify/maps_sweep").glob("*/status.json")
         leave_running(status.parent)
-        return here(settings, tasks)
+        return here(tasks)
 
     with monkeypatch.context() as patch:
-        patch.setitem(sweeps.LAUNCHERS, "BasicLauncher", twice)
+        patch.setattr(launchers, "run_here", twice)
         first = agt(*line)
     assert (first.code, states(first)) == (1, ["killed"])
     (second,) = agt(*line).json["jobs"]
@@ -285,13 +286,9 @@ def test_other_commands_go_on_and_a_release_that_is_queued_again_is_no_second_dr
 
 
 def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = sweeps.LAUNCHERS["BasicLauncher"]
+    here = launchers.run_here
     with monkeypatch.context() as patch:
-        patch.setitem(
-            sweeps.LAUNCHERS,
-            "BasicLauncher",
-            lambda settings, tasks: [{}, *here(settings, tasks[1:])],
-        )
+        patch.setattr(launchers, "run_here", lambda tasks: [{}, *here(tasks[1:])])
         said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (1, ["lost", "done"])
     folder = said.json["jobs"][0]["run"]
@@ -304,20 +301,20 @@ def test_job_that_the_launcher_loses_is_told(sweep: Agt, monkeypatch: pytest.Mon
 def test_launcher_that_breaks_down_starts_what_it_left(
     sweep: Agt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = sweeps.LAUNCHERS["BasicLauncher"]
+    here = launchers.run_here
 
-    def one(settings: Any, tasks: Any) -> Any:
-        here(settings, tasks[:1])
+    def one(tasks: Any) -> Any:
+        here(tasks[:1])
         raise OSError("a worker has gone. It was killed.")
 
-    def none(settings: Any, tasks: Any) -> Any:
+    def none(tasks: Any) -> Any:
         raise ValueError("n_jobs == 0 has no meaning")
 
-    monkeypatch.setitem(sweeps.LAUNCHERS, "BasicLauncher", one)
+    monkeypatch.setattr(launchers, "run_here", one)
     said = sweep("training.seed=0,1")
     assert (said.code, states(said)) == (0, ["done", "done"])
     assert "OSError" in said.err
-    monkeypatch.setitem(sweeps.LAUNCHERS, "BasicLauncher", none)
+    monkeypatch.setattr(launchers, "run_here", none)
     said = sweep("training.seed=2,3")
     assert (said.code, states(said)) == (1, ["lost", "lost"])
     assert "hydra/launcher=basic: ValueError" in said.err.splitlines()[-1]
@@ -337,7 +334,7 @@ def test_table_is_printed_and_written(agt: Agt) -> None:
 
 def test_grammar_of_a_sweep() -> None:
     line = ["a=1,2", "b=x", "'c=[1,2],[3]'".strip("'"), "hydra.launcher.n_jobs=2", "a=3,4"]
-    found = sweeps.sweep_combinations(line)
+    found = sweep_combinations(line)
     assert len(found) == 4
     assert found[0] == ("a=3", "b=x", "c=[1,2]", "hydra.launcher.n_jobs=2")
 
@@ -354,13 +351,11 @@ def test_jobs_that_would_read_standard_input_are_refused(agt: Agt, home: Path) -
         ).ended(2, f"{key}=-")
 
 
-def test_launcher_that_is_not_installed_is_named_with_its_remedy(
-    sweep: Agt, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("launcher", ["submitit_local", "submitit_slurm", "slurm"])
+def test_launchers_of_earlier_versions_are_answered_with_one_that_there_is(
+    sweep: Agt, launcher: str
 ) -> None:
-    monkeypatch.setattr(sweeps, "find_spec", lambda name: None)
-    sweep("training.seed=0,1", "hydra/launcher=submitit_slurm").ended(
-        2, "pip install 'submitit>=1.5,<2'"
-    )
+    sweep("training.seed=0,1", f"hydra/launcher={launcher}").ended(2, "hydra/launcher=joblib")
 
 
 MORTAL = """
@@ -384,7 +379,7 @@ class Mortal(Blobs):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("launcher", ["basic", "submitit_local", "joblib"])
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_jobs_of_which_one_is_killed_end_on_the_second_call(tmp_path: Path, launcher: str) -> None:
     """In a process of their own; with the basic launcher, the call is killed with its job."""
     (tmp_path / "mortal.py").write_text(MORTAL)

@@ -517,8 +517,19 @@ reproduce blobs overrides=[relation=remove] | 2 | put text with special characte
 train output_dir= | 2 | output_dir=: the name of a folder is missing
 train output_dir=null | 2 | output_dir=null: the name of a folder is missing
 train hydra.run.dir= | 2 | hydra.run.dir=: the name of a folder is missing
-train output_dir=@ok.csv | 1 | ok.csv | a file already has the name of a folder that agt needs | output_dir=FOLDER
-train -m training.seed=1,2 output_dir=@ok.csv | 1 | ok.csv | a file already has the name of a folder that agt needs | output_dir=FOLDER
+train output_dir=@ok.csv | 2 | ok.csv is not a folder | output_dir=
+train -m training.seed=1,2 hydra.sweep.dir=@ok.csv | 2 | ok.csv is not a folder | hydra.sweep.dir=
+train -m training.seed=1,2 output_dir=@ok.csv | 2 | ok.csv is not a folder | output_dir=
+train drop=[a, b] | 2 | 'drop=[a, b]'
+start my.csv drop=age, sex | 2 | drop=[age,sex]
+train dataset=digits, blobs | 2 | dataset=digits,blobs and -m
+unlearn run=latest ids=[p17, p18] | 2 | ids=...: | ids=FILE
+certify --run=latest | 2 | without dashes: type run=latest
+train --json=true | 2 | type --json
+'train dataset=digits' | 2 | type agt train dataset=digits
+train 'dataset=digits model=linear' | 2 | type dataset=digits model=linear
+start 'my.csv label=y' | 2 | type my.csv label=y
+train model=custom model._target_= | 2 | name of the function that makes the network is missing | model._target_=MODULE.FUNCTION
 completion | 2 | bash
 completion bsh | 2 | did you mean 'bash'
 inspect my.csv force=true | 2 | 'inspect' is not a command | agt data inspect my.csv force=true

@@ -70,6 +70,7 @@ ROOMS = (
         *("agt_cli.errors", "agt_cli.configuration", "agt_cli.composing", "agt_cli.process"),
         *("agt_cli.networks", "agt_cli.own_network", "agt_cli.renamed", "agt_cli.command_settings"),
         "agt_cli.ledger_files",
+        "agt_cli.shell_words",
         "agt_cli.typed_ranges",
     ),
     # forms of files, which whoever reads a run knows
@@ -87,7 +88,10 @@ ROOMS = (
     ),
     ("agt_cli.start",),
     ("agt_cli.commands",),
-    ("agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs", "agt_cli.__main__"),
+    (
+        *("agt_cli.cli", "agt_cli.sweeps", "agt_cli.sweep_jobs", "agt_cli.sweep_table"),
+        *("agt_cli.launchers", "agt_cli.jobs", "agt_cli.__main__"),
+    ),
     ("agt_audit",),
 )
 TABLES_OF_RELATIONS = {LIBRARY / "relations/names.py", AUDITS / "relation_edits.py"}
@@ -197,7 +201,10 @@ def test_the_audits_are_imported_by_nothing_that_they_attack(imported: list[set[
         for name in imports(path)
         if name.partition(".")[0] == "agt_audit"
     ]
-    above = ("agt_cli.commands", "agt_cli.cli", "agt_cli.sweeps", "agt_cli.jobs")
+    above = (
+        *("agt_cli.commands", "agt_cli.cli", "agt_cli.sweeps", "agt_cli.sweep_jobs"),
+        *("agt_cli.sweep_table", "agt_cli.launchers", "agt_cli.jobs"),
+    )
     assert not [
         (module(path), name)
         for path in sources(AUDITS)

@@ -204,7 +204,7 @@ def test_whatever_is_to_be_installed_is_a_project_that_we_know() -> None:
     extras = project["optional-dependencies"]
     known = {requirement for name in extras if name != "dev" for requirement in extras[name]}
     found = {path.name: words for path in INSTALLERS if (words := read_installs(path))}
-    assert {"running.md", "papers.md", "sweeps.py", "dp_sgd.py", "Makefile"} <= set(found)
+    assert {"papers.md", "dp_sgd.py", "Makefile"} <= set(found)
     for name, words in found.items():
         for word in words:
             pinned = name == "measurements.md" and re.fullmatch(r"[\w-]+==[\d.]+", word)

@@ -53,6 +53,8 @@ def test_words_that_are_no_settings_stay_as_they_are() -> None:
         ("training.decay=1", "training.lr_decay=2"),
         ("eps=1", "epsilon=2"),
         ("dataset=blobs", "dataset=digits"),
+        ("training={lr: 3}", "training.lr=2"),
+        ("+training={batch: {count: 5}}", "training.batch={count: 2}"),
     ],
 )
 def test_two_values_of_one_setting_are_refused_by_the_names_that_were_typed(
@@ -71,6 +73,8 @@ def test_two_values_of_one_setting_are_refused_by_the_names_that_were_typed(
         ["~noise", "+noise={epsilon: 1}"],
         ["certificate=stability", "certificate/features=landmarks"],
         ["--cfg=job", "--cfg=job"],
+        ["training={lr: 3}", "training.epochs=2"],
+        ["training={lr: 3", "training.lr=2"],
     ],
 )
 def test_a_sweep_and_a_setting_that_is_removed_first_are_each_given_once(words: list[str]) -> None:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from agt.store.lock import _has_local_locks
-from agt_cli import sweeps
-from agt_cli.configuration import compose_with_hydra
+from agt_cli import launchers
+from agt_cli.launchers import MachineShare, run_at_once, set_resources, threads_per_job
 from agt_cli.process import visible_gpus
-from agt_cli.sweeps import _run_in_queues, set_resources, threads_per_job
 
 
 @pytest.mark.parametrize(
@@ -30,7 +28,7 @@ def test_gpus_are_those_that_the_call_sees(
 
 
 def test_threads_are_divided_unless_somebody_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "cpu_count", lambda: 8)
+    monkeypatch.setattr(launchers, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [threads_per_job(jobs) for jobs in (1, 3, 100)] == [8, 2, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -53,7 +51,7 @@ def at_work(card: str, folder: Path) -> dict[str, Any]:
 
 def test_job_n_runs_on_gpu_n_modulo_their_number_and_no_two_jobs_on_one(tmp_path: Path) -> None:
     tasks = [partial(at_work, "7" if number % 2 == 0 else "8", tmp_path) for number in range(5)]
-    ended = _run_in_queues({}, tasks, 2)
+    ended = run_at_once(tasks, MachineShare(2, gpus=("7", "8")))
     assert [job["card"] for job in ended] == ["7", "8", "7", "8", "7"]
 
 
@@ -75,36 +73,3 @@ def test_locks_that_stay_on_one_machine_tell_nothing(tmp_path: Path) -> None:
         False,
         False,
     ]
-
-
-def test_the_settings_for_slurm_are_those_that_submitit_takes() -> None:
-    slurm = pytest.importorskip("submitit.slurm.slurm")
-    line = [
-        "hydra/launcher=slurm",
-        "hydra.launcher.partition=gpu",
-        "hydra.launcher.gpus_per_node=1",
-    ]
-    config = compose_with_hydra("train", line)
-    given = OmegaConf.to_container(config.hydra.launcher)
-    assert isinstance(given, dict)
-    assert given.pop("_target_").endswith("SlurmLauncher")
-    ours = {
-        key: value
-        for key, value in given.items()
-        if key not in ("submitit_folder", "max_num_timeout", "name", "timeout_min")
-    }
-    ours |= {
-        "mem": f"{ours.pop('mem_gb')}GB",
-        "ntasks_per_node": ours.pop("tasks_per_node"),
-        "time": given["timeout_min"],
-    }
-    batch = slurm._make_sbatch_string("agt", "logs", job_name="train", **ours)
-    for words in (
-        "partition=gpu",
-        "gpus-per-node=1",
-        "signal=USR2@120",
-        "time=240",
-        "cpus-per-task=4",
-        "mem=16GB",
-    ):
-        assert f"#SBATCH --{words}\n" in batch
