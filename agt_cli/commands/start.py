@@ -110,7 +110,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
     for remark in early_remarks(answered):
         console.warn(remark)
     trained = _train(settings, training, console)
-    summary = _summarise(answered, scoring, training, trained)
+    summary = _summarise(answered, scoring, training, trained, console)
     page = write_record(settings, summary)
     print_summary(summary, console)
     console.say(f"report: {page.folder / 'report.html'}")
@@ -118,13 +118,18 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
 
 
 def _summarise(
-    answered: Answered, scoring: Scoring, training: Sequence[str], trained: _Trained
+    answered: Answered,
+    scoring: Scoring,
+    training: Sequence[str],
+    trained: _Trained,
+    console: Console,
 ) -> Summary:
     """Return the summary of ``agt start``: scores, the planned releases and the proposed command.
 
     Args:
         scoring: how answers are scored.
         training: the words of ``agt train`` that train the same model.
+        console: shows progress.
     """
     settings = answered.settings
     inspection = answered.inspection
@@ -158,7 +163,7 @@ def _summarise(
         ledger=ledger,
     )
     reference_scores = scores_on_table(
-        build(trained.record.config["dataset"], "dataset"), scoring
+        build(trained.record.config["dataset"], "dataset"), scoring, console
     ).scores
     compared = compare(
         settings, scoring, model, test, reference_scores=reference_scores, planned=planned, eps=eps
@@ -222,6 +227,7 @@ def _result(
         "measuring": summary.measuring,
         "next": summary.onward[-1],
         "next_commands": summary.onward,
+        "next_warning": summary.warning_of_next,
         "ledger": summary.ledger,
         "proposed_from_rows": {item.name: item.words for item in summary.constants.proposed},
         "commands": summary.commands,

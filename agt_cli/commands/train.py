@@ -308,7 +308,7 @@ def _print_reference_learners(
     scoring = scoring_of(loaded.target)
     if not isinstance(source, Embeddings):
         return {}
-    reference = scores_on_vectors(loaded, scoring)
+    reference = scores_on_vectors(loaded, scoring, console)
     if not reference.scores:
         return {}
     title = "usual learners on the same test records, without privacy and certificates"

@@ -31,6 +31,8 @@ REMARKS = "Before you trust this result"
 """The heading of what to look at first."""
 MAX_CONSTANTS = 20
 """The largest number of proposed constants that a terminal lists."""
+CERTIFICATES_WAY = 2
+"""The index of the way that publishes nothing, among ``Summary.ways``."""
 _OURS_COLOUR = "#08306b"
 _PRIVATE_COLOUR = "#4292c6"
 _OTHERS_COLOUR = "0.75"
@@ -74,6 +76,29 @@ class Comparison:
     def finding(self) -> str:
         """What the figure shows, in a sentence."""
         return self.scoring.finding(self.model.value, self.constant.value, self.constant_answer)
+
+    @property
+    def useless_release(self) -> str:
+        """A sentence on published answers that are no better than a constant answer.
+
+        It is empty if the model is better than the constant answer and, where a release of its
+        weights is planned, the released weights are expected to be better, too.
+        """
+        constant = self.constant.value
+        name = self.scoring.baseline_in_sentence
+        if not self.scoring.is_better(self.model.value, constant):
+            return (
+                f"This model is not better than {name}, so answers that you publish would not be "
+                "better, either, but would spend the budget. (The command is proposed by public "
+                "values alone, not by this result.)"
+            )
+        if self.private is not None and not self.scoring.is_better(self.private, constant):
+            return (
+                f"With the noise for eps = {self.eps:g}, published answers are not expected to be "
+                f"better than {name}, but would spend the budget. (The command is proposed by "
+                "public values alone, not by this result.)"
+            )
+        return ""
 
     @property
     def shortfall(self) -> str:
@@ -290,6 +315,13 @@ class Summary:
         return f"{self.training_rows:,} rows of {self.features:,} features each"
 
     @property
+    def warning_of_next(self) -> str:
+        """A sentence that says why not to type a next command that spends budget; else empty."""
+        if self.proposed == CERTIFICATES_WAY:
+            return ""
+        return self.comparison.useless_release
+
+    @property
     def placeholders(self) -> list[str]:
         """What is to be filled into the proposed commands, a sentence for each placeholder."""
         commands = (*self.onward, *self.measuring)
@@ -381,6 +413,7 @@ def start_report(summary: Summary, folder: Path) -> str:
         "## Next",
         *([escape_markdown(summary.ledger)] if summary.ledger else []),
         _commands(summary.onward),
+        escape_markdown(summary.warning_of_next),
         *map(escape_markdown, summary.placeholders),
         "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),

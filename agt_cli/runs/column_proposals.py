@@ -1,6 +1,7 @@
 """What is proposed for a column, from its values: a range, a list, or a reason to leave it out."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from agt_cli.runs.column import (
     LATER_DATES_REMARK,
     MAX_CODES,
     MAX_LISTED_VALUES,
+    MOST_VALUES_LIMIT,
     UNWRITABLE_WORD,
     Column,
     ColumnOptions,
@@ -40,9 +42,12 @@ from agt_cli.runs.formats import (
     suffixed_numbers,
 )
 from agt_cli.runs.ranges import outliers, round_range
+from agt_cli.table_settings import columns_override
 
 _OPEN_END_PATTERN = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
 """A number that stands for all beyond it, such as 90+ or <18."""
+_CODE_OF_DIGITS_PATTERN = r"^\d+(-\d+)+$"
+"""Digits in several parts, such as the zip code 12345-6789."""
 _IDENTIFYING_WORD = re.compile(
     r"id|ids|pid|uid|uuid|guid|key|index|rowid|rownames|unnamed|person|patient|customer|"
     r"client|subject|user|account|member|employee|record|nr"
@@ -172,7 +177,7 @@ def _propose_column(
         column = replace(column, format=number_format)
         raw: Any = columns.raw(values.name, "file")
         return _propose_number_column(column, values, raw.type, declared)
-    return _propose_word_column(columns, column, values, rows, options.most_values)
+    return _propose_word_column(columns, column, values, rows, options)
 
 
 def _check_list_fits(path: Path, values: ColumnValues, listed: Sequence[str]) -> None:
@@ -425,7 +430,11 @@ def _has_frequent_ends(numbers: np.ndarray, counts: np.ndarray) -> bool:
 
 
 def _propose_word_column(
-    columns: ColumnReader, column: Column, values: ColumnValues, rows: int, most_values: int
+    columns: ColumnReader,
+    column: Column,
+    values: ColumnValues,
+    rows: int,
+    options: ColumnOptions,
 ) -> Column:
     """Return a column of words, with the list of its frequent values, or why there is none.
 
@@ -434,14 +443,19 @@ def _propose_word_column(
         column: the column as it was seen so far.
         values: its values.
         rows: the number of rows.
-        most_values: a column with more distinct values is left out.
+        options: what the owner says of the columns.
     """
-    if remark := _reason_not_read_as_numbers(columns, values):
-        return replace(column, kind="unreadable", remark=remark)
-    has_too_many = len(values.distinct) > most_values
-    remark_on_words = (
-        _describe_odd_value(columns, values) or _suffix_remark(values) or _month_remark(values)
-    )
+    has_too_many = len(values.distinct) > options.most_values
+    remark_on_words = ""
+    if values.name not in options.codes:
+        if remark := _reason_not_read_as_numbers(columns, values):
+            return replace(column, kind="unreadable", remark=remark)
+        remark_on_words = (
+            _code_remark(columns, values, has_too_many)
+            or _describe_odd_value(columns, values)
+            or _suffix_remark(values)
+            or _month_remark(values)
+        )
     min_rows = max(1, min(5, rows // 50))
     frequent = sorted(
         word for word, count in column.values if count >= min_rows and word != UNWRITABLE_WORD
@@ -504,6 +518,32 @@ def format_remedy(values: ColumnValues, word: str) -> str:
         choices.append(f"{setting} if {word!r} means {number}")
     settings = " or ".join(choices)
     return f"give {settings}"
+
+
+def _code_remark(columns: ColumnReader, values: ColumnValues, has_too_many: bool) -> str:
+    """Return a clause on the first code that is no number in a column of whole numbers, as
+    12345-6789 is among zip codes of five digits; empty: the column is another one.
+
+    Args:
+        columns: the open file, of which columns are read.
+        values: the values of the column.
+        has_too_many: whether the column has too many values to list them all.
+    """
+    is_code = values.matches(_CODE_OF_DIGITS_PATTERN) & ~values.matches(DATE_PATTERN)
+    is_whole = values.matches(r"^\d+$")
+    has_other_words = not (is_code | is_whole).all() or len(values.distinct) > MOST_VALUES_LIMIT
+    if has_other_words or not is_code.any() or not is_whole.any():
+        return ""
+    word, location = values.first_cell(columns, is_code)
+    found = f"the column contains whole numbers, but also the code {word!r} in {location}"
+    correction = "if its values are quantities, correct this value"
+    if not has_too_many:
+        return f"{found}: {correction}"
+    setting = shlex.quote(columns_override("codes", [values.name]))
+    return (
+        f"{found}: to use the column as a list of words, as zip codes are, give {setting} "
+        f"most_values={len(values.distinct)}; {correction}"
+    )
 
 
 def _describe_odd_value(columns: ColumnReader, values: ColumnValues) -> str:

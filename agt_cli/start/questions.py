@@ -53,7 +53,8 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         **_questions_about_numbers(inspection),
         "drop": Question(
             f"{predictors_sentence(inspection.label_predictors)}. Which columns are known only "
-            "after the label, so must be left out? Answer names, or none",
+            "after the label, so must be left out? Answer, by what they mean, names or none (if "
+            "this result decides, condition e of a private release is not met)",
             "[COLUMN,...]",
             NONE,
         ),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agt.data.dataset import Dataset
-from agt.errors import counted, few
+from agt.errors import counted
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.models.model import Model
 from agt_cli.report.quality import ModelQuality
@@ -109,6 +109,25 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
     )
 
 
+def unused_remark(inspection: Inspection) -> str:
+    """Return which columns ``left_out_remarks`` does not name because no cell has to be looked at:
+    ids, columns of one value and empty ones; empty: there are none.
+    """
+    reasons = {
+        "id": "its values look like ids or row numbers",
+        "constant": "the same value in every row",
+        "empty": "no value in any row",
+    }
+    unused = [
+        f"'{column.name}' ({reasons[column.kind]})"
+        for column in inspection.left_out
+        if column.kind in reasons
+    ]
+    if not unused:
+        return ""
+    return f"These columns are no features: {', '.join(unused)}."
+
+
 def unlisted_remark(settings: StartSettings, inspection: Inspection) -> str:
     """Return how many values are in no proposed list; empty if all are.
 
@@ -140,6 +159,9 @@ def size_remark(settings: StartSettings, inspection: Inspection) -> str:
 def leak_remark(settings: StartSettings, inspection: Inspection) -> str:
     """Return which features may be known only after the label, and the command that leaves them
     out; empty: no feature may be.
+
+    It also says what the choice costs: condition e of a claim holds as long as the choice does not
+    depend on private records.
     """
     predictors = inspection.label_predictors
     if not predictors:
@@ -147,8 +169,12 @@ def leak_remark(settings: StartSettings, inspection: Inspection) -> str:
     dropped = (*(settings.drop or ()), *predictors)
     command = replace(settings, drop=dropped).line(inspection.path)
     return (
-        f"{predictors_sentence(predictors)}. If such a value is known only after the label, do not "
-        f"believe the accuracy, and leave the column out: {command} force=true"
+        f"{predictors_sentence(predictors)}. If you know from its meaning that such a value is "
+        "known only after the label, do not believe the accuracy, and leave the column out, which "
+        f"costs no claim: {command} force=true. If you leave it out only because of this remark, "
+        "the choice depends on private records, so condition e (public preprocessing and choices) "
+        "of a private release is not met: then train with `agt train "
+        f"dataset={settings.dataset} training.chosen_on=data`, which claims nothing private."
     )
 
 
@@ -158,7 +184,7 @@ def predictors_sentence(names: Sequence[str]) -> str:
     Args:
         names: the names of the columns, at least one.
     """
-    quoted_names = few(map(repr, names), SHOWN)
+    quoted_names = ", ".join(map(repr, names))
     if len(names) == 1:
         return f"Column {quoted_names} alone predicts nearly every label"
     return f"Each of the columns {quoted_names} alone predicts nearly every label"
@@ -168,6 +194,10 @@ def early_remarks(answered: Answered) -> Iterator[str]:
     """Yield remarks for the owner, a sentence each, that are shown before training."""
     settings = answered.settings
     inspection = answered.inspection
+    if unused := unused_remark(inspection):
+        yield unused
+    if "public" not in answered.asked:
+        yield from left_out_remarks(inspection, settings.id_permanent is True)
     private = ", ".join(settings.private_groups(inspection))
     if private and settings.purpose != "certificates":
         yield (

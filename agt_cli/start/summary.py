@@ -46,6 +46,7 @@ def print_summary(summary: Summary, console: Console) -> None:
         *([summary.ledger] if summary.ledger else []),
         "Next:",
         *(f"  {command}" for command in summary.onward),
+        *([summary.warning_of_next] if summary.warning_of_next else []),
         *summary.placeholders,
     ]
     for line in lines:

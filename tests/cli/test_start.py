@@ -106,7 +106,9 @@ def test_from_a_table_to_a_released_label_by_the_commands_that_it_prints(
 @pytest.fixture
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: ReferenceScores({}, 0))
+    monkeypatch.setattr(
+        start, "scores_on_table", lambda table, scoring, console: ReferenceScores({}, 0)
+    )
 
 
 def costs(path: Path, rows: int = 900) -> Path:
