@@ -36,7 +36,7 @@ from agt_cli.report.start_md import Summary
 from agt_cli.runs.arrays_file import advice_for_arrays
 from agt_cli.runs.prepare import Prepared, fit, prepare, read_settings_and_learner, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
-from agt_cli.start.comparison import boosting_remark, compare, value_of
+from agt_cli.start.comparison import compare, value_of
 from agt_cli.start.constants import proposed_constants
 from agt_cli.start.dataset_file import write_dataset_file
 from agt_cli.start.dialogue import ask
@@ -106,7 +106,7 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         certificates_only=settings.purpose == "certificates",
     )
     training = [f"dataset={settings.dataset}", *certificate]
-    write_dataset_file(settings, inspection, console)
+    write_dataset_file(settings, inspection)
     for remark in early_remarks(answered):
         console.warn(remark)
     trained = _train(settings, training, console)
@@ -171,7 +171,6 @@ def _summarise(
     stability = scoring.measure_stability(
         model, planned.evidence, test.features, settings.unit_names
     )
-    hint = "" if settings.purpose == "answers" else boosting_remark(compared)
     return Summary(
         table=settings.file.name,
         training_rows=len(dataset.train),
@@ -188,8 +187,7 @@ def _summarise(
         constants=replace(
             proposed_constants(settings, inspection), were_shown="public" in answered.asked
         ),
-        remarks=remarks_on(answered, dataset, model, trained.quality, compared, hint),
-        hint=hint,
+        remarks=remarks_on(answered, dataset, model, trained.quality, compared),
         measuring=steps.measuring,
         commands=steps.by_hand,
         onward=steps.onward,
@@ -215,7 +213,7 @@ def _result(
         "report": str(page / "report.html"),
         "training_rows": summary.training_rows,
         "features": summary.features,
-        "remarks": [*summary.remarks, *filter(None, [summary.hint])],
+        "remarks": [*summary.remarks],
         **{
             key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
             for index, key in enumerate(compared.scoring.keys)

@@ -110,8 +110,6 @@ class Scoring(ABC):
         baseline: the name of the constant answer.
         baseline_in_sentence: the name of the constant answer with its article.
         baseline_metric: the metric of the constant answer's score.
-        boosted_members: sentences on what an ensemble of boosted trees gains and loses; empty: no
-            such ensemble that was measured is worth a remark.
         caption: the caption of the figure that compares models.
         percent: whether the figure's axis shows percentages.
         measured_training: the settings that ``agt train`` needs after ``agt measure``, in addition
@@ -127,7 +125,6 @@ class Scoring(ABC):
     baseline: ClassVar[str]
     baseline_in_sentence: ClassVar[str]
     baseline_metric: ClassVar[str]
-    boosted_members: ClassVar[str]
     caption: ClassVar[str]
     percent: ClassVar[bool]
     measured_training: ClassVar[str]
@@ -188,10 +185,6 @@ class Scoring(ABC):
     @abstractmethod
     def is_better(self, score: float, other: float) -> bool:
         """Return whether a score is better than another."""
-
-    @abstractmethod
-    def is_clearly_better(self, score: float, other: float) -> bool:
-        """Return whether a score is better than another by enough to be reported."""
 
     def shortfall(self, model: float, references: Mapping[str, float]) -> str:
         """Return sentences on how much better the best reference learner is.
@@ -262,13 +255,6 @@ class ClassScoring(Scoring):
     baseline = "majority-class baseline"
     baseline_in_sentence = "the majority-class baseline"
     baseline_metric = "test_majority_rate"
-    boosted_members = (
-        "An ensemble of boosted trees that vote may be more accurate than this model, but its "
-        "stable distances would be smaller, it answers no queries but the rows kept out of "
-        "training, and agt unlearn cannot erase anybody from it. On Adult (24,000 training rows), "
-        "100 members of 40 trees have accuracy 0.853 and a median stable distance of 48 "
-        '(docs/recipe_reference.md, section "Your own learner").'
-    )
     caption = (
         "Fraction of the rows kept out of training that each model answers correctly. Thin line: "
         "95 % confidence interval. Dashed line: accuracy of always giving the most frequent class."
@@ -371,10 +357,6 @@ class ClassScoring(Scoring):
         """Return whether an accuracy is higher."""
         return score > other
 
-    def is_clearly_better(self, score: float, other: float) -> bool:
-        """Return whether an accuracy is higher by more than 0.02."""
-        return score > other + 0.02
-
     def shortfall(self, model: float, references: Mapping[str, float]) -> str:
         """Return by how much the best reference is better, if that is above ``PROMISED_GAP``."""
         best = max(references, key=lambda name: references[name], default=None)
@@ -428,9 +410,6 @@ class NumberScoring(Scoring):
     baseline = "always the median"
     baseline_in_sentence = "always answering the median"
     baseline_metric = "test_rmse_of_median"
-    # Votes of boosting were no better than votes of ridge by more than 1.1 % on four tables
-    # (docs/regression.md, "Votes").
-    boosted_members = ""
     caption = (
         "Root mean squared error (RMSE) of each model on the rows kept out of training. Thin line: "
         "95 % confidence interval. Dashed line: RMSE of always answering the median."
@@ -496,10 +475,6 @@ class NumberScoring(Scoring):
     def is_better(self, score: float, other: float) -> bool:
         """Return whether an error is lower."""
         return score < other
-
-    def is_clearly_better(self, score: float, other: float) -> bool:
-        """Return whether an error is lower by more than 8 %."""
-        return score < 0.92 * other
 
     def finding(self, model: float, constant: float, constant_answer: ConstantAnswer) -> str:
         """Return the errors of the model and of the median."""

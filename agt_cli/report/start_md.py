@@ -280,8 +280,6 @@ class Summary:
         declared: a sentence that says what is public, and what that allows.
         constants: the public constants that agt proposed from the rows.
         remarks: sentences that say what to check before the result is trusted.
-        hint: a sentence that says which other model may be better, for the page; empty: none may
-            be.
         measuring: commands that measure what is not public; empty: nothing is to be measured.
         commands: the commands that do the same step by step.
         onward: the next commands.
@@ -303,7 +301,6 @@ class Summary:
     declared: str
     constants: ProposedConstants
     remarks: Sequence[str]
-    hint: str
     measuring: Sequence[str]
     commands: Sequence[str]
     onward: Sequence[str]
@@ -402,7 +399,6 @@ def start_report(summary: Summary, folder: Path) -> str:
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
         markdown_table(("", "way", ""), options),
-        escape_markdown(summary.hint),
         *((f"## {REMARKS}", [*summary.remarks]) if summary.remarks else ()),
         *(
             ("## Measure, with noise, what is not public", _commands(summary.measuring))

@@ -221,12 +221,6 @@ def signed(text: str, command: str) -> str:
     return f"{line}\n{text}"
 
 
-def content_of(text: str) -> str:
-    """Return the text of a dataset file without the line that ``signed`` puts above it."""
-    first, _, rest = text.partition("\n")
-    return rest if _SIGNATURE.fullmatch(first) else text
-
-
 def is_unedited(text: str) -> bool:
     """Return whether the text of a dataset file is as agt wrote it."""
     first, _, rest = text.partition("\n")

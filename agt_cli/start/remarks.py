@@ -24,7 +24,6 @@ def remarks_on(
     model: Model,
     quality: ModelQuality,
     compared: Comparison,
-    hint: str,
 ) -> list[str]:
     """Return remarks, a sentence each, on what to check before the result is trusted.
 
@@ -33,7 +32,6 @@ def remarks_on(
         model: the trained model.
         quality: the scores of the model.
         compared: the scores of the model beside those of other models.
-        hint: ``boosting_remark``, which is on the page.
     """
     settings = answered.settings
     inspection = answered.inspection
@@ -54,7 +52,7 @@ def remarks_on(
         *repeating,
     ]
     given = [remark for remark in remarks if remark]
-    return [*given, f"{CHOICE_BY_RESULTS}."] if given or hint else []
+    return [*given, f"{CHOICE_BY_RESULTS}."] if given else []
 
 
 def unlabelled_remark(inspection: Inspection) -> str:
@@ -78,7 +76,6 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
     """Yield which columns some cell kept from being used, or from being numbers; and which ids may
     be row numbers, unless somebody declared that they are permanent.
     """
-    unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
     named = [column.name for column in inspection.possible_people]
     unlisted = ", ".join(
         f"'{column.name}' ({column.distinct:,})"
@@ -86,10 +83,9 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
         if column.kind == "text" and column.name not in named
     )
     names = inspection.identifying_columns
-    doubtful = [column for column in inspection.features if column.categorical and column.remark]
-    yield from (
-        f"Column '{column.name}' is LEFT OUT, because {column.remark}." for column in unread
-    )
+    for warning in inspection.warnings:
+        if warning.code in ("left_out", "taken_as_words"):
+            yield warning.sentence
     yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
     if not id_permanent:
         yield from (
@@ -103,10 +99,6 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
             f"that are too rare (number of different values in brackets): {unlisted}. To take a "
             "column in, list its values under categorical once conf/dataset/NAME.yaml is written."
         )
-    yield from (
-        f"Column '{column.name}' is treated as a list of words, because {column.remark}."
-        for column in doubtful
-    )
 
 
 def unused_remark(inspection: Inspection) -> str:

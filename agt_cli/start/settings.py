@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agt.data.settings import is_far_size
-from agt.data.suffixes import is_delimited
 from agt.errors import ConfigError
 from agt.settings import schema, validate
 from agt_cli.report.scoring import UnitNames
@@ -160,7 +159,6 @@ class StartSettings(StartAnswers, InspectSettings):
                 are not to be left out.
         """
         name = self.id_column
-        self._check_size_of_lines()
         inspection = InspectSettings.inspect(replace(self, id=name))
         self._check_labels(inspection)
         self.check_size(inspection)
@@ -199,23 +197,7 @@ class StartSettings(StartAnswers, InspectSettings):
 
     def check_size(self, inspection: Inspection) -> None:
         """Raise ConfigError if the size given is ten times the number of rows, or a tenth of it."""
-        self._check_size_of_rows(inspection.rows + inspection.unlabelled)
-
-    def _check_size_of_lines(self) -> None:
-        """Raise ConfigError if the size is far from the number of rows of a plain csv.
-
-        Its lines are its rows unless a cell in quotes has several lines. It is called before the
-        file is inspected, which takes long for a large one; ``check_size`` counts the rows.
-        """
-        if self.size is None or not is_delimited(self.path) or self.path.suffix.lower() == ".gz":
-            return
-        content = self.path.read_bytes()
-        line_ends = content.rstrip().count(b"\n")  # as many as lines after that of the names
-        if line_ends and b'"' not in content:
-            self._check_size_of_rows(line_ends)
-
-    def _check_size_of_rows(self, rows: int) -> None:
-        """Raise ConfigError if the size given is far from a number of rows (``is_far_size``)."""
+        rows = inspection.rows + inspection.unlabelled
         if self.size is None or not is_far_size(self.size, rows):
             return
         raise ConfigError(
