@@ -266,11 +266,9 @@ class TableFile:
         if self.id not in (None, "none"):
             columns.append(("id", str(self.id)))
         # Imported only for a table of text, because it loads the settings of data.
-        from agt_cli.table_columns import check_named_columns, check_rows
+        from agt_cli.table_columns import check_named_columns
 
-        check_rows(self.file)
-        if columns:
-            check_named_columns(self.file, columns, self.separator, self.drop or ())
+        check_named_columns(self.file, columns, self.separator)
 
 
 def read_groups(value: object) -> object:
