@@ -101,23 +101,18 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
         )
 
 
-def unused_remark(inspection: Inspection) -> str:
-    """Return which columns ``left_out_remarks`` does not name because no cell has to be looked at:
-    ids, columns of one value and empty ones; empty: there are none.
+def unused_remarks(inspection: Inspection) -> Iterator[str]:
+    """Yield which columns are no features by themselves, if there are such columns: ids, columns of
+    one value and empty ones. ``left_out_remarks`` names the others that are left out.
     """
-    reasons = {
-        "id": "its values look like ids or row numbers",
-        "constant": "the same value in every row",
-        "empty": "no value in any row",
-    }
+    reasons = {"id": "ids or row numbers?", "constant": "one value", "empty": "no values"}
     unused = [
         f"'{column.name}' ({reasons[column.kind]})"
         for column in inspection.left_out
         if column.kind in reasons
     ]
-    if not unused:
-        return ""
-    return f"These columns are no features: {', '.join(unused)}."
+    if unused:
+        yield f"No features: {', '.join(unused)}."
 
 
 def unlisted_remark(settings: StartSettings, inspection: Inspection) -> str:
@@ -186,10 +181,9 @@ def early_remarks(answered: Answered) -> Iterator[str]:
     """Yield remarks for the owner, a sentence each, that are shown before training."""
     settings = answered.settings
     inspection = answered.inspection
-    if unused := unused_remark(inspection):
-        yield unused
-    if "public" not in answered.asked:
+    if "public" not in answered.asked:  # its question shows these remarks
         yield from left_out_remarks(inspection, settings.id_permanent is True)
+        yield from unused_remarks(inspection)
     private = ", ".join(settings.private_groups(inspection))
     if private and settings.purpose != "certificates":
         yield (

@@ -32,7 +32,7 @@ from agt_cli.start.plan import weights_release
 from .conftest import Agt
 
 ANSWERS = ("label=churn", "id=none", "public=yes", "purpose=both", "eps=2")
-WORDS = 480
+WORDS = 495
 
 
 def shop(path: Path, rows: int = 1500) -> Path:
@@ -805,7 +805,8 @@ def test_a_column_that_tells_the_label_comes_with_the_command_that_drops_it(
     said = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json
     (remark,) = [remark for remark in said["remarks"] if "'refund'" in remark]
     assert remark in agt("start", "t.csv", *ANSWERS).err, "before it is trained"
-    _, *words = shlex.split(remark[remark.index("agt start") :])
+    line, _, _ = remark[remark.index("agt start") :].partition(". If you")
+    _, *words = shlex.split(line)
     agt(*words, "-q").ended(0)
     text = (tmp_path / "conf" / "dataset" / "t.yaml").read_text(encoding="utf-8")
     assert "refund" not in yaml.safe_load(text)["numeric"]

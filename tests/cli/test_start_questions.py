@@ -323,9 +323,9 @@ def test_columns_that_are_left_out_are_named_before_anything_is_trained(
     table.to_csv(tmp_path / "t.csv", index=False)
     said = agt("start", "t.csv", *ANSWERS, "-q").ended(0)
     before, *_ = said.err.partition("Before you trust")
-    assert "'one' (the same value in every row), 'number' (" in before
+    assert "No features: 'one' (one value), 'number' (ids or row numbers?)." in before
     assert "'noted' (300)" in before
-    assert "no features" not in said.out
+    assert "No features" not in said.out
 
 
 def test_what_a_column_costs_that_gives_the_label_away_is_said_with_what_to_type(
