@@ -34,11 +34,10 @@ from agt.settings import (
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
 from agt_cli.typed_ranges import (
+    check_mapping,
     read_column_list,
     read_column_range,
-    read_lists,
     read_range,
-    read_ranges,
 )
 from agt_cli.usage import quoted
 
@@ -139,10 +138,10 @@ class TableFile:
     range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     codes: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
-    ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(read_ranges)] = Field(
+    ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(check_mapping)] = Field(
         default_factory=dict
     )
-    lists: Annotated[Mapping[ColumnName, ColumnList], BeforeValidator(read_lists)] = Field(
+    lists: Annotated[Mapping[ColumnName, ColumnList], BeforeValidator(check_mapping)] = Field(
         default_factory=dict
     )
     name: ColumnName | None = None

@@ -78,18 +78,6 @@ class ReferenceLearners(NamedTuple):
     boosting: Any
 
 
-class ScoreAxis(NamedTuple):
-    """The axis of scores of a figure, which begins at 0.
-
-    Attributes:
-        end: the largest value of the axis.
-        label: the text at the axis.
-    """
-
-    end: float
-    label: str
-
-
 class UnitNames(NamedTuple):
     """The name of what certificates count: rows or people."""
 
@@ -110,8 +98,6 @@ class Scoring(ABC):
         baseline: the name of the constant answer.
         baseline_in_sentence: the name of the constant answer with its article.
         baseline_metric: the metric of the constant answer's score.
-        caption: the caption of the figure that compares models.
-        percent: whether the figure's axis shows percentages.
         measured_training: the settings that ``agt train`` needs after ``agt measure``, in addition
             to the dataset.
     """
@@ -125,8 +111,6 @@ class Scoring(ABC):
     baseline: ClassVar[str]
     baseline_in_sentence: ClassVar[str]
     baseline_metric: ClassVar[str]
-    caption: ClassVar[str]
-    percent: ClassVar[bool]
     measured_training: ClassVar[str]
 
     @abstractmethod
@@ -207,14 +191,6 @@ class Scoring(ABC):
             constant_answer: this answer.
         """
 
-    @abstractmethod
-    def axis(self, largest: float) -> ScoreAxis:
-        """Return the axis of a figure of scores up to ``largest``."""
-
-    def bar_words(self, score: float) -> str:
-        """Return a score as the label of its bar."""
-        return self.words(score)
-
     def legend(self, labels: np.ndarray) -> str:
         """Return a note for a table of scores on records with these labels; empty: needs none.
 
@@ -255,11 +231,6 @@ class ClassScoring(Scoring):
     baseline = "majority-class baseline"
     baseline_in_sentence = "the majority-class baseline"
     baseline_metric = "test_majority_rate"
-    caption = (
-        "Fraction of the rows kept out of training that each model answers correctly. Thin line: "
-        "95 % confidence interval. Dashed line: accuracy of always giving the most frequent class."
-    )
-    percent = True
     measured_training = ""
 
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
@@ -368,17 +339,14 @@ class ClassScoring(Scoring):
     def finding(self, model: float, constant: float, constant_answer: ConstantAnswer) -> str:
         """Return how many rows the model, and always one class, answer correctly."""
         return (
-            f"This model answers {self.bar_words(model)} of the rows correctly. Always answering "
-            f"{constant_answer.in_sentence} would be correct for {self.bar_words(constant)}."
+            f"This model answers {_as_percentage(model)} of the rows correctly. Always answering "
+            f"{constant_answer.in_sentence} would be correct for {_as_percentage(constant)}."
         )
 
-    def axis(self, largest: float) -> ScoreAxis:
-        """Return an axis of shares up to 1."""
-        return ScoreAxis(1.0, "right answers")
 
-    def bar_words(self, score: float) -> str:
-        """Return a share as a percentage that is 100 only for all."""
-        return f"{100 * float(format_rate(score)):.1f} %"
+def _as_percentage(share: float) -> str:
+    """Return a share as a percentage that is 100 only for all."""
+    return f"{100 * float(format_rate(share)):.1f} %"
 
 
 def _rarest_class(labels: np.ndarray) -> int | None:
@@ -410,11 +378,6 @@ class NumberScoring(Scoring):
     baseline = "always the median"
     baseline_in_sentence = "always answering the median"
     baseline_metric = "test_rmse_of_median"
-    caption = (
-        "Root mean squared error (RMSE) of each model on the rows kept out of training. Thin line: "
-        "95 % confidence interval. Dashed line: RMSE of always answering the median."
-    )
-    percent = False
     measured_training = " certificate=votes"
 
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
@@ -482,10 +445,6 @@ class NumberScoring(Scoring):
             f"The RMSE of this model is {format_number(model)}. Always answering "
             f"{constant_answer.in_sentence} would have an RMSE of {format_number(constant)}."
         )
-
-    def axis(self, largest: float) -> ScoreAxis:
-        """Return an axis that has room for the label of the longest bar."""
-        return ScoreAxis(1.25 * largest or 1.0, "RMSE")
 
 
 def scoring_of(target: Target) -> Scoring:

@@ -3,29 +3,22 @@
 Everything in it depends on private records, so it is for the data owner only.
 """
 
-import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import pandas as pd
-from matplotlib.ticker import PercentFormatter
 
 from agt.data.settings import CLASSES
 from agt.errors import few
 from agt.fact_sentences import proposed_words
-from agt_cli.report.figures import WIDTH, draw_headline, saved_figure
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
-from agt_cli.report.quality import NO_BREAK
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import ConstantAnswer, Estimate, Scores, Scoring, Stability
 
-FIGURE = "comparison"
 OURS = "this model"
 REMARKS = "Before you trust this result"
 """The heading of what to look at first."""
@@ -33,9 +26,6 @@ MAX_CONSTANTS = 20
 """The largest number of proposed constants that a terminal lists."""
 CERTIFICATES_WAY = 2
 """The index of the way that publishes nothing, among ``Summary.ways``."""
-_OURS_COLOUR = "#08306b"
-_PRIVATE_COLOUR = "#4292c6"
-_OTHERS_COLOUR = "0.75"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +64,7 @@ class Comparison:
 
     @property
     def finding(self) -> str:
-        """What the figure shows, in a sentence."""
+        """How good the model is beside the constant answer, in a sentence."""
         return self.scoring.finding(self.model.value, self.constant.value, self.constant_answer)
 
     @property
@@ -180,13 +170,11 @@ class ProposedConstant:
     Attributes:
         name: the column, or the word for the list of classes.
         words: the range, or the list's length and first values.
-        brief: the range, or the list's length in brackets.
         remark: what the end of a range of dates means, in brackets; else empty.
     """
 
     name: str
     words: str
-    brief: str
     remark: str = ""
 
 
@@ -249,15 +237,12 @@ class ProposedConstants:
 
     @property
     def lines(self) -> list[str]:
-        """The heading and the items in brief, for a terminal; empty: nothing was proposed."""
+        """The heading and the first items, for a terminal; empty: nothing was proposed."""
         if not self.heading:
             return []
         if self.were_shown:
             return [f"{self.heading}."]
-        items = [f"{constant.name} {constant.brief}{constant.remark}" for constant in self.proposed]
-        if self.size is not None:
-            items.append(f"size {self.size:,}, so {self.training_size:,} for training")
-        return [f"{self.heading}:", f"  {few(items, MAX_CONSTANTS, '; ')}"]
+        return [f"{self.heading}:", f"  {few(self.items, MAX_CONSTANTS, '; ')}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,13 +316,12 @@ class Summary:
 
 
 def write_start(record: RunRecord, summary: Summary) -> None:
-    """Write metrics, tables, the figure and the page of a record of ``agt start``.
+    """Write metrics, tables and the page of a record of ``agt start``.
 
     Args:
         record: open for writing.
     """
     comparison = summary.comparison
-    table = comparison.table
     record.add_metrics(
         **dict(comparison.metrics()),
         **{summary.stability.name: summary.stability.value},
@@ -345,9 +329,8 @@ def write_start(record: RunRecord, summary: Summary) -> None:
         total_eps=comparison.eps,
         recommended=summary.proposed + 1,  # ways are counted from 1, as on the page
     )
-    record.table("comparison", table)
+    record.table("comparison", comparison.table)
     record.table("plan", _plan_table(summary))
-    _draw(record, comparison, table, summary.table)
     record.report(start_report(summary, record.folder))
 
 
@@ -377,7 +360,6 @@ def start_report(summary: Summary, folder: Path) -> str:
         (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
         ("What is public", summary.declared),
     ]
-    caption = escape_markdown(scoring.caption)
     options = []
     for index, option in enumerate(summary.ways):
         mark = Markdown("**proposed next**") if index == summary.proposed else ""
@@ -388,7 +370,6 @@ def start_report(summary: Summary, folder: Path) -> str:
         markdown_table(("", ""), facts),
         f"*For the data owner only. {scoring.private_results} and the plan depend on private "
         "records. Nothing was released, and no budget was spent.*",
-        f"![{caption}](figures/{FIGURE}.png)\n\n*{escape_markdown(summary.table)}. {caption}*",
         f"## {scoring.heading} compared with other models",
         f"{scoring.heading} on the same {comparison.rows:,} rows, which were kept out of training. "
         "The other models are the usual learners, which have no privacy and no certificates.",
@@ -437,41 +418,3 @@ def _links(summary: Summary, folder: Path) -> str:
         f"Trained run: [{run_name}](<{run_folder}/report.html>). What is declared about the "
         f"table: `{summary.dataset}`. Settings: `config.yaml`."
     )
-
-
-def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title: str) -> None:
-    """Draw scores as bars from 0, the model on top, with their intervals."""
-    scoring = comparison.scoring
-    score = scoring.keys[0]
-    bars = table[table[score].notna()].iloc[::-1]
-    colours = [_colour(str(name), comparison) for name in bars["name"]]
-    axis = scoring.axis(float(bars[[score, "high"]].max().max()))
-    with saved_figure(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
-        axes = figure.subplots()
-        heights = range(len(bars))
-        axes.barh(heights, bars[score], 0.6, color=colours)
-        axes.hlines(heights, bars["low"], bars["high"], color="black", linewidth=1.2)
-        axes.axvline(comparison.constant.value, color="0.3", linewidth=0.8, linestyle="--")
-        for height, (value, high) in enumerate(zip(bars[score], bars["high"], strict=True)):
-            right = value if math.isnan(high) else high
-            words = scoring.bar_words(value)
-            axes.text(right + 0.01 * axis.end, height, words, va="center", fontsize=9)
-        axes.set_yticks(heights, [_bar_label(str(name)) for name in bars["name"]])
-        axes.set_xlim(0, axis.end)
-        if scoring.percent:
-            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_xlabel(f"{axis.label} ({comparison.rows:,} rows)")
-        draw_headline(figure, comparison.finding, title)
-
-
-def _bar_label(name: str) -> str:
-    """Return a name in short lines, none of which breaks an equation or what is in brackets."""
-    unbroken = re.sub(r" = |\(.*\)", lambda part: part[0].replace(" ", NO_BREAK), name)
-    return fill(unbroken, 22)
-
-
-def _colour(name: str, comparison: Comparison) -> str:
-    """Return the colour of the bar of a model."""
-    if name == OURS:
-        return _OURS_COLOUR
-    return _OTHERS_COLOUR if name in comparison.scores else _PRIVATE_COLOUR

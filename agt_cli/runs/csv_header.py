@@ -13,8 +13,8 @@ from agt.data.csv_format import CsvFormat
 from agt.errors import DataError, counted
 from agt_cli.runs.column_values import (
     NUMBER_PATTERN,
-    NUMBER_WITH_COMMA_PATTERN,
     ColumnValues,
+    row_count,
 )
 
 _HEADER_REMEDY = (
@@ -56,45 +56,34 @@ def check_header(path: Path, form: CsvFormat) -> None:
 
 
 def check_header_not_repeated(
-    columns: ColumnReader, values_by_column: Mapping[str, ColumnValues], is_certain: bool
+    columns: ColumnReader, values_by_column: Mapping[str, ColumnValues]
 ) -> None:
     """Raise DataError if a row repeats the names of all columns.
 
-    So it is where exports were joined; or where line 1 is a record, if no column has numbers.
+    So it is where exports were joined; or where line 1 is a record that occurs twice.
 
     Args:
         columns: the open file, of which columns are read.
         values_by_column: their values, by name.
-        is_certain: whether the owner says that line 1 gives the names.
     """
-    if len(values_by_column) < 2 or not all(
-        values.is_text and values.has_word(values.name) for values in values_by_column.values()
-    ):
+    all_have_their_name = all(
+        values.is_text and values.has_word(name) for name, values in values_by_column.items()
+    )
+    if len(values_by_column) < 2 or not all_have_their_name:
         return
-    is_name = [
-        np.asarray(
-            pc.fill_null(pc.equal(pc.utf8_trim_whitespace(values.cells), name.strip()), False)
-        )
-        for name, values in values_by_column.items()
-    ]
-    repeated = np.flatnonzero(np.all(is_name, axis=0))
+    repeats_names = np.ones(row_count(values_by_column), dtype=bool)
+    for name, values in values_by_column.items():
+        is_name = pc.equal(pc.utf8_trim_whitespace(values.cells), name.strip())
+        repeats_names &= np.asarray(is_name.fill_null(False))
+    repeated = np.flatnonzero(repeats_names)
     if not len(repeated):
         return
     location = columns.row(int(repeated[0]))
     others = f", and {counted(len(repeated) - 1, 'row')} more" if len(repeated) > 1 else ""
-    has_numbers = any(
-        re.match(NUMBER_WITH_COMMA_PATTERN, str(word).strip())
-        for values in values_by_column.values()
-        for word in values.distinct.to_pylist()
-    )
-    if not is_certain and not has_numbers:
-        raise DataError(
-            f"{columns.path}: {location} is the same as line 1{others}, so line 1 may be the first "
-            f"record: {_HEADER_REMEDY}. If several files were joined, remove the repeated lines"
-        )
     raise DataError(
-        f"{columns.path}: {location} repeats the names of line 1{others}, as if several files had "
-        "been joined: remove these lines from the table, but keep line 1"
+        f"{columns.path}: {location} repeats the names of line 1{others}: if several files were "
+        "joined, remove these lines from the table, but keep line 1; if line 1 is the first "
+        "record, give header=false"
     )
 
 

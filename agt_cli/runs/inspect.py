@@ -236,7 +236,7 @@ def _read_table(
             reader = replace(reader, csv_format=replace(csv_format, decimal=","))
             values = read_columns(reader, names, options)
         if csv_format.header:
-            check_header_not_repeated(reader, values, is_certain=header is True)
+            check_header_not_repeated(reader, values)
         if header is None:
             check_header_of_words(reader.path, values)
     if not row_count(values):
