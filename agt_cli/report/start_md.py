@@ -350,24 +350,10 @@ def start_report(summary: Summary, folder: Path) -> str:
     """
     comparison = summary.comparison
     scoring = comparison.scoring
-    constant = scoring.words(comparison.constant.value)
-    model = Markdown(f"{comparison.model}; {scoring.baseline} {constant}")
-    title = scoring.titles[0]
-    facts = [
-        ("Proposed next", summary.ways[summary.proposed]),
-        (title[0].upper() + title[1:], model),
-        ("Trained on", summary.size),
-        (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
-        ("What is public", summary.declared),
-    ]
-    options = []
-    for index, option in enumerate(summary.ways):
-        mark = Markdown("**proposed next**") if index == summary.proposed else ""
-        options.append((str(index + 1), option, mark))
-    return document(
+    blocks: list[str | Sequence[str]] = [
         f"# First look: {escape_markdown(summary.table)}",
         f"**{escape_markdown(comparison.finding)}**",
-        markdown_table(("", ""), facts),
+        _facts_table(summary),
         f"*For the data owner only. {scoring.private_results} and the plan depend on private "
         "records. Nothing was released, and no budget was spent.*",
         f"## {scoring.heading} compared with other models",
@@ -375,30 +361,54 @@ def start_report(summary: Summary, folder: Path) -> str:
         "The other models are the usual learners, which have no privacy and no certificates.",
         markdown_table(("", *scoring.titles), comparison.cells()),
         *map(escape_markdown, comparison.legend),
-        *([escape_markdown(comparison.shortfall)] if comparison.shortfall else []),
+        escape_markdown(comparison.shortfall),
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
-        markdown_table(("", "way", ""), options),
-        *((f"## {REMARKS}", [*summary.remarks]) if summary.remarks else ()),
-        *(
-            ("## Measure, with noise, what is not public", _commands(summary.measuring))
-            if summary.measuring
-            else ()
-        ),
-        *_constants(summary.constants),
-        "## Next",
-        *([escape_markdown(summary.ledger)] if summary.ledger else []),
-        _commands(summary.onward),
-        escape_markdown(summary.warning_of_next),
-        *map(escape_markdown, summary.placeholders),
+        _ways_table(summary),
+    ]
+    if summary.remarks:
+        blocks += [f"## {REMARKS}", [*summary.remarks]]
+    if summary.measuring:
+        blocks += ["## Measure, with noise, what is not public", _commands(summary.measuring)]
+    blocks += _constants(summary.constants)
+    blocks += ["## Next", escape_markdown(summary.ledger), _commands(summary.onward)]
+    blocks += map(escape_markdown, [summary.warning_of_next, *summary.placeholders])
+    blocks += [
         "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),
         _links(summary, folder),
-    )
+    ]
+    return document(*blocks)
 
 
-def _constants(constants: ProposedConstants) -> list[Any]:
+def _facts_table(summary: Summary) -> str:
+    """Return the table of what matters most, from the proposed way to what is public."""
+    comparison = summary.comparison
+    scoring = comparison.scoring
+    title = scoring.titles[0]
+    constant = scoring.words(comparison.constant.value)
+    score = Markdown(f"{comparison.model}; {scoring.baseline} {constant}")
+    facts = [
+        ("Proposed next", summary.ways[summary.proposed]),
+        (title[0].upper() + title[1:], score),
+        ("Trained on", summary.size),
+        (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
+        ("What is public", summary.declared),
+    ]
+    return markdown_table(("", ""), facts)
+
+
+def _ways_table(summary: Summary) -> str:
+    """Return the table of the ways to continue, of which the proposed one is marked."""
+    rows = []
+    for index, way in enumerate(summary.ways):
+        mark = Markdown("**proposed next**") if index == summary.proposed else ""
+        rows.append((str(index + 1), way, mark))
+    return markdown_table(("", "way", ""), rows)
+
+
+def _constants(constants: ProposedConstants) -> list[str | Sequence[str]]:
     """Return the section about constants that were declared public as proposed; empty: none."""
     if not constants.heading:
         return []
@@ -407,6 +417,7 @@ def _constants(constants: ProposedConstants) -> list[Any]:
 
 
 def _commands(lines: Sequence[str]) -> str:
+    """Return commands as a block of code in Markdown."""
     return "\n".join(f"    {line}" for line in lines)
 
 

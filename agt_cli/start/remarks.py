@@ -36,21 +36,21 @@ def remarks_on(
     settings = answered.settings
     inspection = answered.inspection
     test = dataset.test
-    repeating = [] if "id" in answered.asked else people_remarks(inspection)
-    remarks = [
-        *(f"{line}." for line in weak_budget_warnings(settings.planned_eps)),
-        quality.verdict,
-        quality.explanation,
-        compared.scoring.warning(model.predict(test.features), test.labels),
-        *(line.sentence for line in inspection.warnings if line.code == "label_outside_range"),
-        unlabelled_remark(inspection),
-        *left_out_remarks(inspection, settings.id_permanent is True),
-        unlisted_remark(settings, inspection),
-        *dataset.notes,
-        size_remark(settings, inspection),
-        leak_remark(settings, inspection),
-        *repeating,
+    answers = model.predict(test.features)
+    remarks = [f"{line}." for line in weak_budget_warnings(settings.planned_eps)]
+    remarks += [quality.verdict, quality.explanation]
+    remarks.append(compared.scoring.warning(answers, test.labels))
+    remarks += [
+        warning.sentence for warning in inspection.warnings if warning.code == "label_outside_range"
     ]
+    remarks.append(unlabelled_remark(inspection))
+    remarks += left_out_remarks(inspection, settings.id_permanent is True)
+    remarks.append(unlisted_remark(settings, inspection))
+    remarks += dataset.notes
+    remarks.append(size_remark(settings, inspection))
+    remarks.append(leak_remark(settings, inspection))
+    if "id" not in answered.asked:
+        remarks += people_remarks(inspection)
     given = [remark for remark in remarks if remark]
     return [*given, f"{CHOICE_BY_RESULTS}."] if given else []
 
@@ -76,28 +76,26 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
     """Yield which columns some cell kept from being used, or from being numbers; and which ids may
     be row numbers, unless somebody declared that they are permanent.
     """
-    named = [column.name for column in inspection.possible_people]
-    unlisted = ", ".join(
-        f"'{column.name}' ({column.distinct:,})"
-        for column in inspection.left_out
-        if column.kind == "text" and column.name not in named
-    )
-    names = inspection.identifying_columns
     for warning in inspection.warnings:
         if warning.code in ("left_out", "taken_as_words"):
             yield warning.sentence
-    yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
-    if not id_permanent:
-        yield from (
-            f"'{column.name}': {COUNTS_ROWS}. {DECLARED_AT_START}"
-            for column in names
-            if column.resembles_row_numbers
-        )
+    for column in inspection.identifying_columns:
+        if column.mixed:
+            yield f"'{column.name}': {MIXED}."
+        if column.resembles_row_numbers and not id_permanent:
+            yield f"'{column.name}': {COUNTS_ROWS}. {DECLARED_AT_START}"
+    asked_about = [column.name for column in inspection.possible_people]
+    unlisted = [
+        f"'{column.name}' ({column.distinct:,})"
+        for column in inspection.left_out
+        if column.kind == "text" and column.name not in asked_about
+    ]
     if unlisted:
         yield (
             "These columns are LEFT OUT, because they have too many different values, or values "
-            f"that are too rare (number of different values in brackets): {unlisted}. To take a "
-            "column in, list its values under categorical once conf/dataset/NAME.yaml is written."
+            "that are too rare (number of different values in brackets): "
+            f"{', '.join(unlisted)}. To take a column in, list its values under categorical once "
+            "conf/dataset/NAME.yaml is written."
         )
 
 
@@ -191,18 +189,20 @@ def early_remarks(answered: Answered) -> Iterator[str]:
             f"{private}. So this run has none, and names the commands that measure the rest with "
             "noise. If all is public, stop (Ctrl-C) and give public=yes."
         )
-    if settings.id == NONE and inspection.repeated and "id" not in answered.asked:
-        yield f"id=none: {repeated_rows(inspection)}."
-    if settings.id == NONE and "id" not in answered.asked:
-        yield from people_remarks(inspection)
-    is_permanent = settings.id_permanent or not inspection.row_number_ids
-    if settings.id_column and is_permanent and "id" not in answered.asked:
-        yield f"id={settings.id_column} declares: {PERMANENT}."
-    if settings.drop is None:
-        yield from filter(None, [leak_remark(settings, inspection)])
+    if "id" not in answered.asked:  # its question says the following
+        if settings.id == NONE and inspection.repeated:
+            yield f"id=none: {repeated_rows(inspection)}."
+        if settings.id == NONE:
+            yield from people_remarks(inspection)
+        elif settings.id and settings.declares_permanent_ids(inspection):
+            yield f"id={settings.id} declares: {PERMANENT}."
+    leaks = leak_remark(settings, inspection)
+    if settings.drop is None and leaks:
+        yield leaks
     if settings.codes is None:
-        warnings = inspection.warnings
-        yield from (warning.sentence for warning in warnings if warning.code == "may_be_codes")
+        for warning in inspection.warnings:
+            if warning.code == "may_be_codes":
+                yield warning.sentence
 
 
 def declared_sentence(settings: StartSettings, inspection: Inspection) -> str:

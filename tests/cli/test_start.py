@@ -437,7 +437,7 @@ def test_the_first_list_of_answers_is_complete(agt: Agt, tmp_path: Path) -> None
     table.insert(0, "code", [f"P{number // 2:05d}" for number in range(300)])
     table.to_csv(tmp_path / "t.csv", index=False)
     refused = agt("start", "t.csv").ended(2)
-    for key in ("label", "id", "unit_rows", "id_permanent", "public", "purpose", "eps"):
+    for key in ("label", "id", "public", "purpose", "eps"):
         assert f"{key}=" in refused.err, key
     answers = [word for word in ANSWERS if not word.startswith("id=")]
     refused = agt("start", "t.csv", *answers, "id=code").ended(2)
