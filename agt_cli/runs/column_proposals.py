@@ -402,13 +402,9 @@ def _propose_number_column(
     remark = CODES_REMARK if may_be_codes and len(values.distinct) > 2 and not declared else ""
     is_outside = (values.numbers < low) | (values.numbers > high)
     outside_rows = int(values.counts[is_outside].sum())
+    column = replace(column, kind="number")
     return replace(
-        column,
-        kind="number",
-        numeric=(low, high),
-        outside=outside_rows,
-        public=bool(declared),
-        remark=remark,
+        column, numeric=(low, high), outside=outside_rows, public=bool(declared), remark=remark
     )
 
 

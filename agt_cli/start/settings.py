@@ -144,10 +144,9 @@ class StartSettings(StartAnswers, InspectSettings):
         columns.
         """
         declared = {*(self.public or ())}
-        private_columns = [column for column in inspection.features if not column.public]
-        if self.ranges and not any(column.numeric for column in private_columns):
+        if self.ranges and all(c.public for c in inspection.features if c.numeric):
             declared.add("ranges")
-        if self.lists and all(column.numeric for column in private_columns):
+        if self.lists and all(c.public for c in inspection.features if not c.numeric):
             declared.add("lists")
         return [group for group in self.groups if group not in declared]
 
