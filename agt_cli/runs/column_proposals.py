@@ -390,9 +390,10 @@ def _propose_number_column(
     """
     may_be_codes = values.is_whole and len(values.distinct) <= MAX_CODES
     is_inlier = ~outliers(values.numbers, values.counts)
-    inliers = values.numbers[is_inlier]
-    ends_are_frequent = _has_frequent_ends(inliers, values.counts[is_inlier])
-    low, high = declared or round_range(inliers, exact=may_be_codes and ends_are_frequent)
+    is_exact = may_be_codes and _has_frequent_ends(
+        values.numbers[is_inlier], values.counts[is_inlier]
+    )
+    low, high = declared or round_range(values.numbers[is_inlier], exact=is_exact)
     if not np.isfinite(2 * (high - low)):
         return replace(
             column,
