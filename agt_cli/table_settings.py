@@ -34,11 +34,10 @@ from agt.settings import (
 from agt_cli import config_files
 from agt_cli.places import folder_for_file
 from agt_cli.typed_ranges import (
+    check_mapping,
     read_column_list,
     read_column_range,
-    read_lists,
     read_range,
-    read_ranges,
 )
 from agt_cli.usage import quoted
 
@@ -143,10 +142,10 @@ class TableFile:
     range: Annotated[tuple[float, float], BeforeValidator(read_range)] | None = None
     drop: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
     codes: Annotated[tuple[ColumnName, ...], BeforeValidator(read_columns)] | None = None
-    ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(read_ranges)] = Field(
+    ranges: Annotated[Mapping[ColumnName, ColumnRange], BeforeValidator(check_mapping)] = Field(
         default_factory=dict
     )
-    lists: Annotated[Mapping[ColumnName, ColumnList], BeforeValidator(read_lists)] = Field(
+    lists: Annotated[Mapping[ColumnName, ColumnList], BeforeValidator(check_mapping)] = Field(
         default_factory=dict
     )
     name: ColumnName | None = None
@@ -270,11 +269,9 @@ class TableFile:
         if self.id not in (None, "none"):
             columns.append(("id", str(self.id)))
         # Imported only for a table of text, because it loads the settings of data.
-        from agt_cli.table_columns import check_named_columns, check_rows
+        from agt_cli.table_columns import check_named_columns
 
-        check_rows(self.file)
-        if columns:
-            check_named_columns(self.file, columns, self.separator, self.drop or ())
+        check_named_columns(self.file, columns, self.separator)
 
 
 def read_groups(value: object) -> object:

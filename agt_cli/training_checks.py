@@ -256,16 +256,13 @@ def check_columns(dataset: object) -> None:
     Args:
         dataset: the settings of a dataset; None: those of a class of the user's own.
     """
-    from agt.data.file_settings import EmbeddingsSettings, TableSettings
+    from agt.data.file_settings import TableSettings
 
-    if isinstance(dataset, TableSettings | EmbeddingsSettings):
-        # Imported only for files, because it loads how csv files are read.
-        from agt_cli.table_columns import check_columns_of_embeddings, check_columns_of_table
+    if isinstance(dataset, TableSettings):
+        # Imported only for tables, because it loads how csv files are read.
+        from agt_cli.table_columns import check_columns_of_table
 
-        if isinstance(dataset, TableSettings):
-            check_columns_of_table(dataset)
-        else:
-            check_columns_of_embeddings(dataset)
+        check_columns_of_table(dataset)
 
 
 def check_not_resumed(config: Mapping[str, Any]) -> None:

@@ -40,17 +40,13 @@ def read_range(value: object) -> object:
     return tuple(ends)
 
 
-def read_ranges(value: object) -> object:
-    """Return a mapping unchanged; raises ValueError for any other value."""
+def check_mapping(value: object) -> object:
+    """Return a mapping by columns unchanged; raises ValueError for any other value."""
     if not isinstance(value, Mapping):
-        raise ValueError("give a range for each column, as in 'ranges={age: [15, 50]}'")
-    return value
-
-
-def read_lists(value: object) -> object:
-    """Return a mapping unchanged; raises ValueError for any other value."""
-    if not isinstance(value, Mapping):
-        raise ValueError("give a list for each column, as in 'lists={region: [north, south]}'")
+        raise ValueError(
+            "give the values of each column, as in 'ranges={age: [15, 50]}' or "
+            "'lists={region: [north, south]}'"
+        )
     return value
 
 

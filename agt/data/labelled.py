@@ -172,8 +172,9 @@ class LabelledFile(QueryReading, ABC):
         if repeated <= REPEATED_SHARE * len(rows.ids):
             return []
         return [
-            f"{repeated:,} of {len(rows.ids):,} rows are equal to an earlier row. As no "
-            "column tells records apart, equal rows are either all training rows or all test rows. "
+            f"{repeated:,} of {len(rows.ids):,} rows are equal to an earlier row in all "
+            "columns that are used. As no column tells records apart, equal rows are either all "
+            "training rows or all test rows. "
             "So every accuracy on the test rows, of other models too, says LITTLE about new "
             "records, and the model may learn the wrong thing. Name the column that identifies a "
             f"record (dataset.id=...), or the one that marks test rows (dataset.{self.SPLIT}=...)."

@@ -35,7 +35,7 @@ from agt_cli.report.start_md import Summary
 from agt_cli.runs.arrays_file import advice_for_arrays
 from agt_cli.runs.prepare import Prepared, fit, prepare, read_settings_and_learner, write_trained
 from agt_cli.runs.usual_learners import scores_on_table
-from agt_cli.start.comparison import boosting_remark, compare, value_of
+from agt_cli.start.comparison import compare, value_of
 from agt_cli.start.constants import proposed_constants
 from agt_cli.start.dataset_file import write_dataset_file
 from agt_cli.start.dialogue import ask
@@ -112,11 +112,11 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
         certificates_only=settings.purpose == "certificates",
     )
     training = [f"dataset={settings.dataset}", *certificate]
-    write_dataset_file(settings, inspection, console)
+    write_dataset_file(settings, inspection)
     for remark in early_remarks(answered):
         console.warn(remark)
     trained = _train(settings, training, console)
-    summary = _summarise(answered, scoring, training, trained)
+    summary = _summarise(answered, scoring, training, trained, console)
     page = write_record(settings, summary)
     print_summary(summary, console)
     console.say(f"report: {page.folder / 'report.html'}")
@@ -124,7 +124,11 @@ def run(settings: StartSettings, console: Console) -> dict[str, Any]:
 
 
 def _summarise(
-    answered: Answered, scoring: Scoring, training: Sequence[str], trained: _Trained
+    answered: Answered,
+    scoring: Scoring,
+    training: Sequence[str],
+    trained: _Trained,
+    console: Console,
 ) -> Summary:
     """Return the summary of ``agt start``: scores, the planned releases and the proposed command.
 
@@ -132,7 +136,12 @@ def _summarise(
         answered: the settings and the answers, with the table that was inspected.
         scoring: how answers are scored.
         training: the words of ``agt train`` that train the same model.
+<<<<<<< HEAD
         trained: the training run.
+||||||| 49490162
+=======
+        console: shows progress.
+>>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     """
     settings = answered.settings
     inspection = answered.inspection
@@ -155,8 +164,18 @@ def _summarise(
         planned=planned,
         ledger=ledger,
     )
+<<<<<<< HEAD
     table = build(trained.record.config["dataset"], "dataset")
     reference = scores_on_table(table, scoring)
+||||||| 49490162
+    reference_scores = scores_on_table(
+        build(trained.record.config["dataset"], "dataset"), scoring
+    ).scores
+=======
+    reference_scores = scores_on_table(
+        build(trained.record.config["dataset"], "dataset"), scoring, console
+    ).scores
+>>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     compared = compare(
         settings,
         scoring,
@@ -169,10 +188,15 @@ def _summarise(
     stability = scoring.measure_stability(
         model, planned.evidence, test.features, settings.unit_names
     )
+<<<<<<< HEAD
     hint = "" if settings.purpose == "answers" else boosting_remark(compared)
     constants = proposed_constants(settings, inspection)
     # The units are given only because a file that names a unit is refused without them.
     columns = Columns.of(settings.dataset_file, units=())
+||||||| 49490162
+    hint = "" if settings.purpose == "answers" else boosting_remark(compared)
+=======
+>>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     return Summary(
         table=settings.file.name,
         training_rows=len(dataset.train),
@@ -186,9 +210,22 @@ def _summarise(
         proposed=steps.proposed,
         not_public=settings.private_groups(inspection),
         declared=declared_sentence(settings, inspection),
+<<<<<<< HEAD
         constants=replace(constants, were_shown="public" in answered.asked),
         remarks=remarks_on(answered, dataset, model, trained.quality, compared, hint),
         hint=hint,
+||||||| 49490162
+        constants=replace(
+            proposed_constants(settings, inspection), were_shown="public" in answered.asked
+        ),
+        remarks=remarks_on(answered, dataset, model, trained.quality, compared, hint),
+        hint=hint,
+=======
+        constants=replace(
+            proposed_constants(settings, inspection), were_shown="public" in answered.asked
+        ),
+        remarks=remarks_on(answered, dataset, model, trained.quality, compared),
+>>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
         measuring=steps.measuring,
         commands=steps.by_hand,
         onward=steps.onward,
@@ -243,8 +280,22 @@ def _result(
         "report": str(page / "report.html"),
         "training_rows": summary.training_rows,
         "features": summary.features,
+<<<<<<< HEAD
         "remarks": remarks,
         **scores_by_key,
+||||||| 49490162
+        "remarks": [*summary.remarks, *filter(None, [summary.hint])],
+        **{
+            key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
+            for index, key in enumerate(compared.scoring.keys)
+        },
+=======
+        "remarks": [*summary.remarks],
+        **{
+            key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
+            for index, key in enumerate(compared.scoring.keys)
+        },
+>>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
         summary.stability.name: summary.stability.value,
         "not_public": summary.not_public,
         "plan": summary.ways,
@@ -252,6 +303,7 @@ def _result(
         "measuring": summary.measuring,
         "next": summary.onward[-1],
         "next_commands": summary.onward,
+        "next_warning": summary.warning_of_next,
         "ledger": summary.ledger,
         "proposed_from_rows": {item.name: item.words for item in summary.constants.proposed},
         "commands": summary.commands,

@@ -78,18 +78,6 @@ class ReferenceLearners(NamedTuple):
     boosting: Any
 
 
-class ScoreAxis(NamedTuple):
-    """The axis of scores of a figure, which begins at 0.
-
-    Attributes:
-        end: the largest value of the axis.
-        label: the text at the axis.
-    """
-
-    end: float
-    label: str
-
-
 class UnitNames(NamedTuple):
     """The name of what certificates count: rows or people."""
 
@@ -110,10 +98,6 @@ class Scoring(ABC):
         baseline: the name of the constant answer.
         baseline_in_sentence: the name of the constant answer with its article.
         baseline_metric: the metric of the constant answer's score.
-        boosted_members: sentences on what an ensemble of boosted trees gains and loses; empty: no
-            such ensemble that was measured is worth a remark.
-        caption: the caption of the figure that compares models.
-        percent: whether the figure's axis shows percentages.
         measured_training: the settings that ``agt train`` needs after ``agt measure``, in addition
             to the dataset.
     """
@@ -127,9 +111,6 @@ class Scoring(ABC):
     baseline: ClassVar[str]
     baseline_in_sentence: ClassVar[str]
     baseline_metric: ClassVar[str]
-    boosted_members: ClassVar[str]
-    caption: ClassVar[str]
-    percent: ClassVar[bool]
     measured_training: ClassVar[str]
 
     @abstractmethod
@@ -189,10 +170,6 @@ class Scoring(ABC):
     def is_better(self, score: float, other: float) -> bool:
         """Return whether a score is better than another."""
 
-    @abstractmethod
-    def is_clearly_better(self, score: float, other: float) -> bool:
-        """Return whether a score is better than another by enough to be reported."""
-
     def shortfall(self, model: float, references: Mapping[str, float]) -> str:
         """Return sentences on how much better the best reference learner is.
 
@@ -213,14 +190,6 @@ class Scoring(ABC):
             constant: the score of the constant answer.
             constant_answer: this answer.
         """
-
-    @abstractmethod
-    def axis(self, largest: float) -> ScoreAxis:
-        """Return the axis of a figure of scores up to ``largest``."""
-
-    def bar_words(self, score: float) -> str:
-        """Return a score as the label of its bar."""
-        return self.words(score)
 
     def legend(self, labels: np.ndarray) -> str:
         """Return a note for a table of scores on records with these labels; empty: needs none.
@@ -262,18 +231,6 @@ class ClassScoring(Scoring):
     baseline = "majority-class baseline"
     baseline_in_sentence = "the majority-class baseline"
     baseline_metric = "test_majority_rate"
-    boosted_members = (
-        "An ensemble of boosted trees that vote may be more accurate than this model, but its "
-        "stable distances would be smaller, it answers no queries but the rows kept out of "
-        "training, and agt unlearn cannot erase anybody from it. On Adult (24,000 training rows), "
-        "100 members of 40 trees have accuracy 0.853 and a median stable distance of 48 "
-        '(docs/recipe_reference.md, section "Your own learner").'
-    )
-    caption = (
-        "Fraction of the rows kept out of training that each model answers correctly. Thin line: "
-        "95 % confidence interval. Dashed line: accuracy of always giving the most frequent class."
-    )
-    percent = True
     measured_training = ""
 
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
@@ -371,10 +328,6 @@ class ClassScoring(Scoring):
         """Return whether an accuracy is higher."""
         return score > other
 
-    def is_clearly_better(self, score: float, other: float) -> bool:
-        """Return whether an accuracy is higher by more than 0.02."""
-        return score > other + 0.02
-
     def shortfall(self, model: float, references: Mapping[str, float]) -> str:
         """Return by how much the best reference is better, if that is above ``PROMISED_GAP``."""
         best = max(references, key=lambda name: references[name], default=None)
@@ -386,17 +339,14 @@ class ClassScoring(Scoring):
     def finding(self, model: float, constant: float, constant_answer: ConstantAnswer) -> str:
         """Return how many rows the model, and always one class, answer correctly."""
         return (
-            f"This model answers {self.bar_words(model)} of the rows correctly. Always answering "
-            f"{constant_answer.in_sentence} would be correct for {self.bar_words(constant)}."
+            f"This model answers {_as_percentage(model)} of the rows correctly. Always answering "
+            f"{constant_answer.in_sentence} would be correct for {_as_percentage(constant)}."
         )
 
-    def axis(self, largest: float) -> ScoreAxis:
-        """Return an axis of shares up to 1."""
-        return ScoreAxis(1.0, "right answers")
 
-    def bar_words(self, score: float) -> str:
-        """Return a share as a percentage that is 100 only for all."""
-        return f"{100 * float(format_rate(score)):.1f} %"
+def _as_percentage(share: float) -> str:
+    """Return a share as a percentage that is 100 only for all."""
+    return f"{100 * float(format_rate(share)):.1f} %"
 
 
 def _rarest_class(labels: np.ndarray) -> int | None:
@@ -428,14 +378,6 @@ class NumberScoring(Scoring):
     baseline = "always the median"
     baseline_in_sentence = "always answering the median"
     baseline_metric = "test_rmse_of_median"
-    # Votes of boosting were no better than votes of ridge by more than 1.1 % on four tables
-    # (docs/regression.md, "Votes").
-    boosted_members = ""
-    caption = (
-        "Root mean squared error (RMSE) of each model on the rows kept out of training. Thin line: "
-        "95 % confidence interval. Dashed line: RMSE of always answering the median."
-    )
-    percent = False
     measured_training = " certificate=votes"
 
     def scores(self, answers: np.ndarray, labels: np.ndarray) -> Scores:
@@ -497,20 +439,12 @@ class NumberScoring(Scoring):
         """Return whether an error is lower."""
         return score < other
 
-    def is_clearly_better(self, score: float, other: float) -> bool:
-        """Return whether an error is lower by more than 8 %."""
-        return score < 0.92 * other
-
     def finding(self, model: float, constant: float, constant_answer: ConstantAnswer) -> str:
         """Return the errors of the model and of the median."""
         return (
             f"The RMSE of this model is {format_number(model)}. Always answering "
             f"{constant_answer.in_sentence} would have an RMSE of {format_number(constant)}."
         )
-
-    def axis(self, largest: float) -> ScoreAxis:
-        """Return an axis that has room for the label of the longest bar."""
-        return ScoreAxis(1.25 * largest or 1.0, "RMSE")
 
 
 def scoring_of(target: Target) -> Scoring:

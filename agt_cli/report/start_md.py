@@ -3,37 +3,29 @@
 Everything in it depends on private records, so it is for the data owner only.
 """
 
-import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import pandas as pd
-from matplotlib.ticker import PercentFormatter
 
 from agt.data.settings import CLASSES
 from agt.errors import few
 from agt.fact_sentences import proposed_words
-from agt_cli.report.figures import WIDTH, draw_headline, saved_figure
 from agt_cli.report.markdown import Markdown, document, escape_markdown, markdown_table
 from agt_cli.report.proposed_release import HEAD, HEAD_MEANING, QUERIES, QUERIES_MEANING
-from agt_cli.report.quality import NO_BREAK
 from agt_cli.report.record import RunRecord
 from agt_cli.report.scoring import ConstantAnswer, Estimate, Scores, Scoring, Stability
 
-FIGURE = "comparison"
 OURS = "this model"
 REMARKS = "Before you trust this result"
 """The heading of what to look at first."""
 MAX_CONSTANTS = 20
 """The largest number of proposed constants that a terminal lists."""
-_OURS_COLOUR = "#08306b"
-_PRIVATE_COLOUR = "#4292c6"
-_OTHERS_COLOUR = "0.75"
+CERTIFICATES_WAY = 2
+"""The index of the way that publishes nothing, among ``Summary.ways``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +64,31 @@ class Comparison:
 
     @property
     def finding(self) -> str:
-        """What the figure shows, in a sentence."""
+        """How good the model is beside the constant answer, in a sentence."""
         return self.scoring.finding(self.model.value, self.constant.value, self.constant_answer)
+
+    @property
+    def useless_release(self) -> str:
+        """A sentence on published answers that are no better than a constant answer.
+
+        It is empty if the model is better than the constant answer and, where a release of its
+        weights is planned, the released weights are expected to be better, too.
+        """
+        constant = self.constant.value
+        name = self.scoring.baseline_in_sentence
+        if not self.scoring.is_better(self.model.value, constant):
+            return (
+                f"This model is not better than {name}, so answers that you publish would not be "
+                "better, either, but would spend the budget. (The command is proposed by public "
+                "values alone, not by this result.)"
+            )
+        if self.private is not None and not self.scoring.is_better(self.private, constant):
+            return (
+                f"With the noise for eps = {self.eps:g}, published answers are not expected to be "
+                f"better than {name}, but would spend the budget. (The command is proposed by "
+                "public values alone, not by this result.)"
+            )
+        return ""
 
     @property
     def shortfall(self) -> str:
@@ -155,13 +170,11 @@ class ProposedConstant:
     Attributes:
         name: the column, or the word for the list of classes.
         words: the range, or the list's length and first values.
-        brief: the range, or the list's length in brackets.
         remark: what the end of a range of dates means, in brackets; else empty.
     """
 
     name: str
     words: str
-    brief: str
     remark: str = ""
 
 
@@ -224,15 +237,12 @@ class ProposedConstants:
 
     @property
     def lines(self) -> list[str]:
-        """The heading and the items in brief, for a terminal; empty: nothing was proposed."""
+        """The heading and the first items, for a terminal; empty: nothing was proposed."""
         if not self.heading:
             return []
         if self.were_shown:
             return [f"{self.heading}."]
-        items = [f"{constant.name} {constant.brief}{constant.remark}" for constant in self.proposed]
-        if self.size is not None:
-            items.append(f"size {self.size:,}, so {self.training_size:,} for training")
-        return [f"{self.heading}:", f"  {few(items, MAX_CONSTANTS, '; ')}"]
+        return [f"{self.heading}:", f"  {few(self.items, MAX_CONSTANTS, '; ')}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,8 +265,6 @@ class Summary:
         declared: a sentence that says what is public, and what that allows.
         constants: the public constants that agt proposed from the rows.
         remarks: sentences that say what to check before the result is trusted.
-        hint: a sentence that says which other model may be better, for the page; empty: none may
-            be.
         measuring: commands that measure what is not public; empty: nothing is to be measured.
         commands: the commands that do the same step by step.
         onward: the next commands.
@@ -278,7 +286,6 @@ class Summary:
     declared: str
     constants: ProposedConstants
     remarks: Sequence[str]
-    hint: str
     measuring: Sequence[str]
     commands: Sequence[str]
     onward: Sequence[str]
@@ -288,6 +295,13 @@ class Summary:
     def size(self) -> str:
         """On how many rows the model was trained, and how many features each has."""
         return f"{self.training_rows:,} rows of {self.features:,} features each"
+
+    @property
+    def warning_of_next(self) -> str:
+        """A sentence that says why not to type a next command that spends budget; else empty."""
+        if self.proposed == CERTIFICATES_WAY:
+            return ""
+        return self.comparison.useless_release
 
     @property
     def placeholders(self) -> list[str]:
@@ -302,13 +316,12 @@ class Summary:
 
 
 def write_start(record: RunRecord, summary: Summary) -> None:
-    """Write metrics, tables, the figure and the page of a record of ``agt start``.
+    """Write metrics, tables and the page of a record of ``agt start``.
 
     Args:
         record: open for writing.
     """
     comparison = summary.comparison
-    table = comparison.table
     record.add_metrics(
         **dict(comparison.metrics()),
         **{summary.stability.name: summary.stability.value},
@@ -316,9 +329,8 @@ def write_start(record: RunRecord, summary: Summary) -> None:
         total_eps=comparison.eps,
         recommended=summary.proposed + 1,  # ways are counted from 1, as on the page
     )
-    record.table("comparison", table)
+    record.table("comparison", comparison.table)
     record.table("plan", _plan_table(summary))
-    _draw(record, comparison, table, summary.table)
     record.report(start_report(summary, record.folder))
 
 
@@ -338,57 +350,65 @@ def start_report(summary: Summary, folder: Path) -> str:
     """
     comparison = summary.comparison
     scoring = comparison.scoring
-    constant = scoring.words(comparison.constant.value)
-    model = Markdown(f"{comparison.model}; {scoring.baseline} {constant}")
-    title = scoring.titles[0]
-    facts = [
-        ("Proposed next", summary.ways[summary.proposed]),
-        (title[0].upper() + title[1:], model),
-        ("Trained on", summary.size),
-        (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
-        ("What is public", summary.declared),
-    ]
-    caption = escape_markdown(scoring.caption)
-    options = []
-    for index, option in enumerate(summary.ways):
-        mark = Markdown("**proposed next**") if index == summary.proposed else ""
-        options.append((str(index + 1), option, mark))
-    return document(
+    blocks: list[str | Sequence[str]] = [
         f"# First look: {escape_markdown(summary.table)}",
         f"**{escape_markdown(comparison.finding)}**",
-        markdown_table(("", ""), facts),
+        _facts_table(summary),
         f"*For the data owner only. {scoring.private_results} and the plan depend on private "
         "records. Nothing was released, and no budget was spent.*",
-        f"![{caption}](figures/{FIGURE}.png)\n\n*{escape_markdown(summary.table)}. {caption}*",
         f"## {scoring.heading} compared with other models",
         f"{scoring.heading} on the same {comparison.rows:,} rows, which were kept out of training. "
         "The other models are the usual learners, which have no privacy and no certificates.",
         markdown_table(("", *scoring.titles), comparison.cells()),
         *map(escape_markdown, comparison.legend),
-        *([escape_markdown(comparison.shortfall)] if comparison.shortfall else []),
+        escape_markdown(comparison.shortfall),
         "## Plan",
         "You can continue in the following ways. No budget is spent before you type one of "
         "the commands below.",
-        markdown_table(("", "way", ""), options),
-        escape_markdown(summary.hint),
-        *((f"## {REMARKS}", [*summary.remarks]) if summary.remarks else ()),
-        *(
-            ("## Measure, with noise, what is not public", _commands(summary.measuring))
-            if summary.measuring
-            else ()
-        ),
-        *_constants(summary.constants),
-        "## Next",
-        *([escape_markdown(summary.ledger)] if summary.ledger else []),
-        _commands(summary.onward),
-        *map(escape_markdown, summary.placeholders),
+        _ways_table(summary),
+    ]
+    if summary.remarks:
+        blocks += [f"## {REMARKS}", [*summary.remarks]]
+    if summary.measuring:
+        blocks += ["## Measure, with noise, what is not public", _commands(summary.measuring)]
+    blocks += _constants(summary.constants)
+    blocks += ["## Next", escape_markdown(summary.ledger), _commands(summary.onward)]
+    blocks += map(escape_markdown, [summary.warning_of_next, *summary.placeholders])
+    blocks += [
         "The following commands do the same as agt start, one step at a time:",
         _commands(summary.commands),
         _links(summary, folder),
-    )
+    ]
+    return document(*blocks)
 
 
-def _constants(constants: ProposedConstants) -> list[Any]:
+def _facts_table(summary: Summary) -> str:
+    """Return the table of what matters most, from the proposed way to what is public."""
+    comparison = summary.comparison
+    scoring = comparison.scoring
+    title = scoring.titles[0]
+    constant = scoring.words(comparison.constant.value)
+    score = Markdown(f"{comparison.model}; {scoring.baseline} {constant}")
+    facts = [
+        ("Proposed next", summary.ways[summary.proposed]),
+        (title[0].upper() + title[1:], score),
+        ("Trained on", summary.size),
+        (f"On how many {summary.counted} an answer depends", summary.stability.sentence),
+        ("What is public", summary.declared),
+    ]
+    return markdown_table(("", ""), facts)
+
+
+def _ways_table(summary: Summary) -> str:
+    """Return the table of the ways to continue, of which the proposed one is marked."""
+    rows = []
+    for index, way in enumerate(summary.ways):
+        mark = Markdown("**proposed next**") if index == summary.proposed else ""
+        rows.append((str(index + 1), way, mark))
+    return markdown_table(("", "way", ""), rows)
+
+
+def _constants(constants: ProposedConstants) -> list[str | Sequence[str]]:
     """Return the section about constants that were declared public as proposed; empty: none."""
     if not constants.heading:
         return []
@@ -397,6 +417,7 @@ def _constants(constants: ProposedConstants) -> list[Any]:
 
 
 def _commands(lines: Sequence[str]) -> str:
+    """Return commands as a block of code in Markdown."""
     return "\n".join(f"    {line}" for line in lines)
 
 
@@ -408,41 +429,3 @@ def _links(summary: Summary, folder: Path) -> str:
         f"Trained run: [{run_name}](<{run_folder}/report.html>). What is declared about the "
         f"table: `{summary.dataset}`. Settings: `config.yaml`."
     )
-
-
-def _draw(record: RunRecord, comparison: Comparison, table: pd.DataFrame, title: str) -> None:
-    """Draw scores as bars from 0, the model on top, with their intervals."""
-    scoring = comparison.scoring
-    score = scoring.keys[0]
-    bars = table[table[score].notna()].iloc[::-1]
-    colours = [_colour(str(name), comparison) for name in bars["name"]]
-    axis = scoring.axis(float(bars[[score, "high"]].max().max()))
-    with saved_figure(record, FIGURE, table, (WIDTH, 1.4 + 0.42 * len(bars))) as figure:
-        axes = figure.subplots()
-        heights = range(len(bars))
-        axes.barh(heights, bars[score], 0.6, color=colours)
-        axes.hlines(heights, bars["low"], bars["high"], color="black", linewidth=1.2)
-        axes.axvline(comparison.constant.value, color="0.3", linewidth=0.8, linestyle="--")
-        for height, (value, high) in enumerate(zip(bars[score], bars["high"], strict=True)):
-            right = value if math.isnan(high) else high
-            words = scoring.bar_words(value)
-            axes.text(right + 0.01 * axis.end, height, words, va="center", fontsize=9)
-        axes.set_yticks(heights, [_bar_label(str(name)) for name in bars["name"]])
-        axes.set_xlim(0, axis.end)
-        if scoring.percent:
-            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_xlabel(f"{axis.label} ({comparison.rows:,} rows)")
-        draw_headline(figure, comparison.finding, title)
-
-
-def _bar_label(name: str) -> str:
-    """Return a name in short lines, none of which breaks an equation or what is in brackets."""
-    unbroken = re.sub(r" = |\(.*\)", lambda part: part[0].replace(" ", NO_BREAK), name)
-    return fill(unbroken, 22)
-
-
-def _colour(name: str, comparison: Comparison) -> str:
-    """Return the colour of the bar of a model."""
-    if name == OURS:
-        return _OURS_COLOUR
-    return _OTHERS_COLOUR if name in comparison.scores else _PRIVATE_COLOUR

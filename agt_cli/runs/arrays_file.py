@@ -26,7 +26,6 @@ class _ArrayGuesses:
         units: names of lists that may hold the ids of people who have several rows.
         classes: the values of the list that holds labels, where it is the only one.
         pixels: whether the only array of vectors has one byte a number, as pixels have.
-        image: the height and width of a record of that array, where it has two dimensions.
     """
 
     vectors: tuple[str, ...]
@@ -35,7 +34,6 @@ class _ArrayGuesses:
     units: tuple[str, ...]
     classes: tuple[str, ...]
     pixels: bool = False
-    image: tuple[int, ...] = ()
 
     @classmethod
     def in_file(cls, path: Path) -> "_ArrayGuesses":
@@ -64,13 +62,8 @@ class _ArrayGuesses:
             if name not in ids and len(distinct) > MAX_FOUND and distinct.dtype.kind != "f"
         )
         classes = tuple(map(str, values[labels[0]])) if len(labels) == 1 else ()
-        pixels = False
-        image: tuple[int, ...] = ()
-        if len(vectors) == 1:
-            array = arrays[vectors[0]]
-            pixels = array.dtype == np.uint8
-            image = array.shape[1:] if array.ndim == 3 else ()
-        return cls(vectors, labels, ids, units, classes, pixels, image)
+        pixels = len(vectors) == 1 and arrays[vectors[0]].dtype == np.uint8
+        return cls(vectors, labels, ids, units, classes, pixels)
 
     @property
     def about_units(self) -> str:
@@ -81,17 +74,6 @@ class _ArrayGuesses:
             f". If {few(self.units, 3)} names the person of each record, add "
             f"dataset.unit={self.units[0]} relation.unit_rows=NUMBER, a public limit on the "
             "records of one person. Otherwise each record counts by itself"
-        )
-
-    @property
-    def about_images(self) -> str:
-        """How a network of the user's own begins on images, as a further sentence; empty: none."""
-        if not self.image:
-            return ""
-        height, width = self.image
-        return (
-            ". A convolutional network of your own (docs/from_python.md) begins with nn.Flatten(), "
-            f"nn.Unflatten(1, (1, {height}, {width}))"
         )
 
     @property
@@ -117,7 +99,7 @@ def advice_for_arrays(path: Path) -> str:
     about_labels = ""
     with suppress(OSError, ValueError, BadZipFile):
         arrays = _ArrayGuesses.in_file(path)
-        about_labels = f". {arrays.about_labels}{arrays.about_units}{arrays.about_images}"
+        about_labels = f". {arrays.about_labels}{arrays.about_units}"
         names_of = {"x": arrays.vectors, "label": arrays.labels, "id": arrays.ids}
         for key, names in names_of.items():
             if len(names) == 1:

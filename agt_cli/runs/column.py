@@ -13,6 +13,8 @@ ColumnKind = Literal[
 ]
 MAX_LISTED_VALUES = 100
 """The largest number of values of a proposed list, unless the owner gives another one."""
+MOST_VALUES_LIMIT = 10_000
+"""The largest number that the owner may give."""
 MAX_CODES = 12
 """As many distinct whole numbers may well be codes."""
 CODES_REMARK = "or codes?"

@@ -1,10 +1,16 @@
-"""What is proposed for a column, from its values: a range, a list, or a reason to leave it out."""
+"""What is proposed for a column, from its values: a range, a list, or a reason to leave it out.
+
+Each column goes through the same steps, and the first that fits decides: what cannot be read, is
+empty or constant is left out; dates get a range of whole years; a list that the owner gives is
+taken; ids are left out, with what to type if they name records; numbers get a range with round
+ends; everything else is words, with the list of the frequent ones. A proposal comes from private
+rows: only what the owner gave is public.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,32 +31,24 @@ from agt_cli.runs.column import (
     words_in_name,
 )
 from agt_cli.runs.column_values import (
-    DATE_PATTERN,
-    NUMBER_WITH_COMMA_PATTERN,
     ColumnValues,
     row_count,
 )
-from agt_cli.runs.doubts import is_infinite
 from agt_cli.runs.formats import (
     date_formats,
     format_example,
     format_setting,
     likeliest_date_format,
-    number_text_in_format,
-    suffixed_numbers,
 )
 from agt_cli.runs.ranges import outliers, round_range
+from agt_cli.runs.unread_words import reason_unreadable_numbers, remark_on_words
 
-_OPEN_END_PATTERN = r"^([<>]=?|[≤≥])\s*\d+(\.\d+)?$|^\d+(\.\d+)?\s*\+$"
-"""A number that stands for all beyond it, such as 90+ or <18."""
 _IDENTIFYING_WORD = re.compile(
     r"id|ids|pid|uid|uuid|guid|key|index|rowid|rownames|unnamed|person|patient|customer|"
     r"client|subject|user|account|member|employee|record|nr"
 )
 """A word in the name of a column that may name records or people."""
-_MONTH = "(jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-zä]*"
-"""The name of a month in English or German, or its abbreviation, in small letters."""
-_MONTH_DATE = rf"(?i)^(\d[\d\s.,/-]*{_MONTH}[\d\s.,/:-]*|{_MONTH}[\s.,/-]*\d[\d\s.,/:-]*)$"
+_OTHERS = ' (all other values then count as "other")'
 _LEAST_REPEATING = 0.2  # share of the rows whose number an earlier row has, to be groups
 _MIN_END_ROWS = 5  # with a number at which the range of a few whole numbers may end
 _EPOCH_YEAR = 1970  # from which NumPy counts years
@@ -157,22 +155,25 @@ def _propose_column(
             resembles_row_numbers=resemble_row_numbers(texts),
             in_groups=_are_in_digit_groups(values),
         )
-        identity = _reason_identifying(column, rows, options.most_values)
         listed = options.lists.get(values.name, ())
         if listed:
             _check_list_fits(columns.path, values, listed)
             return replace(column, kind="category", categorical=listed, public=True)
         has_fractions = values.is_numeric and not values.is_whole
-        if identity and not declared and not has_fractions:
-            return replace(column, kind="id", remark=identity)
+        if not declared and not has_fractions:
+            identifying = _reason_identifying(column, rows, options.most_values)
+            if identifying:
+                return replace(column, kind="id", remark=identifying)
     is_code = values.name in options.codes and values.is_whole
     has_leading_zeros = values.is_text and values.matches(r"^-?0\d").any()
-    if values.is_numeric and not has_leading_zeros and not is_code:
-        number_format = values.format if isinstance(values.format, NumberFormat) else None
-        column = replace(column, format=number_format)
-        raw: Any = columns.raw(values.name, "file")
-        return _propose_number_column(column, values, raw.type, declared)
-    return _propose_word_column(columns, column, values, rows, options.most_values)
+    if not values.is_numeric or has_leading_zeros or is_code:
+        return _propose_word_column(columns, column, values, rows, options)
+    if isinstance(values.format, NumberFormat):
+        column = replace(column, format=values.format)
+    raw: pa.Array = columns.raw(values.name, "file")
+    if pa.types.is_boolean(raw.type):
+        return replace(column, kind="number", numeric=(0.0, 1.0), public=True)
+    return _propose_number_column(column, values, declared)
 
 
 def _check_list_fits(path: Path, values: ColumnValues, listed: Sequence[str]) -> None:
@@ -204,12 +205,8 @@ def _describe_values(values: ColumnValues, options: ColumnOptions) -> Column:
     )
     if values.is_text and column.distinct:
         is_whole_number, is_decimal = map(values.matches, ID_KINDS.values())
-        column = replace(
-            column,
-            mixed=bool(
-                is_whole_number.any() and not is_whole_number.all() and not is_decimal.any()
-            ),
-        )
+        some_are_whole = bool(is_whole_number.any()) and not is_whole_number.all()
+        column = replace(column, mixed=some_are_whole and not is_decimal.any())
     if values.is_single and values.is_numeric:
         column = replace(column, low=float(values.numbers.min()), high=float(values.numbers.max()))
     return column
@@ -229,19 +226,19 @@ def _are_in_digit_groups(values: ColumnValues) -> bool:
     Amounts of which most are zero repeat as often in any order, so they are in no groups. Also a
     number that a fifth of the rows has is a default, and no id.
     """
-    rows = len(values.cells) - values.missing
-    repeating = rows - len(values.distinct)
-    if (
-        not values.is_whole
-        or len(values.distinct) <= MAX_LISTED_VALUES
-        or repeating < _LEAST_REPEATING * rows
-        or 5 * values.counts.max() >= rows
-    ):
+    if not values.is_whole or len(values.distinct) <= MAX_LISTED_VALUES:
         return False
-    word = values.index_of_rows()
-    following = np.count_nonzero((word[1:] == word[:-1]) & (word[1:] < len(values.distinct)))
-    by_chance = np.sum(values.counts * (values.counts - 1.0)) / rows
-    return bool(2 * (following - by_chance) >= repeating)
+    rows = len(values.cells) - values.missing
+    repeating_rows = rows - len(values.distinct)
+    has_default = 5 * values.counts.max() >= rows
+    if has_default or repeating_rows < _LEAST_REPEATING * rows:
+        return False
+    value_of_row = values.index_of_rows()
+    has_value = value_of_row[1:] < len(values.distinct)
+    follows_same_value = value_of_row[1:] == value_of_row[:-1]
+    following = np.count_nonzero(follows_same_value & has_value)
+    expected_by_chance = np.sum(values.counts * (values.counts - 1.0)) / rows
+    return bool(2 * (following - expected_by_chance) >= repeating_rows)
 
 
 def _reason_unreadable(columns: ColumnReader, values: ColumnValues) -> str:
@@ -276,7 +273,7 @@ def _propose_date_column(
         formats = date_formats(values.distinct)
         if len(formats) != 1:
             return replace(column, remark=_reason_dates_unclear(columns, values, formats))
-        (form,) = formats
+        form = formats[0]
     cell_format = None if form is None else DateFormat(form)
     try:
         numbers = columns.numbers(values.name, "file", column.markers, cell_format)
@@ -330,9 +327,13 @@ def _reason_dates_unclear(
         )
     likeliest = likeliest_date_format(values.distinct)
     form = DateFormat(likeliest)
-    indices = range(len(values.distinct))
-    unread = next(index for index in indices if not reads(form, values.distinct[index : index + 1]))
-    word, location = values.first_cell(columns, np.arange(len(values.distinct)) == unread)
+    is_unread = np.zeros(len(values.distinct), dtype=bool)
+    for index in range(len(is_unread)):
+        one_value = values.distinct[index : index + 1]
+        if not reads(form, one_value):
+            is_unread[index] = True
+            break
+    word, location = values.first_cell(columns, is_unread)
     example = format_example(likeliest)
     return (
         f"the column contains dates, but {word!r} in {location} is not a date such as {example}: "
@@ -351,20 +352,20 @@ def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
         rows: the number of rows.
         most_values: so many different values are no names yet.
     """
-    has_identifying_name = (
-        any(map(_IDENTIFYING_WORD.fullmatch, words_in_name(column.name))) or not column.name.strip()
-    )
-    unique = column.distinct == rows - column.missing
+    identifying_words = filter(_IDENTIFYING_WORD.fullmatch, words_in_name(column.name))
+    has_identifying_name = any(identifying_words) or not column.name.strip()
+    is_unique = column.distinct == rows - column.missing
     id_column = column.name or "NAME (first give this column the name NAME in the file)"
     remedy = f"give id={id_column}"
-    # other numbers may be, for example, the ages of a few people
-    consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
-    if unique and column.resembles_row_numbers and (has_identifying_name or consecutive):
+    # Numbers that are farther apart may be, for example, the ages of a few people.
+    is_consecutive = (column.high or 0.0) - (column.low or 0.0) < rows
+    may_count_rows = column.resembles_row_numbers and (has_identifying_name or is_consecutive)
+    if is_unique and may_count_rows:
         return (
             "the column seems to be a row number; if this number nevertheless identifies each "
             f"record permanently, {remedy} id_permanent=true"
         )
-    if unique and has_identifying_name:
+    if is_unique and has_identifying_name:
         return (
             "the column may be an id; if this id identifies each record permanently, even when "
             f"other records are added or removed, {remedy}"
@@ -378,19 +379,15 @@ def _reason_identifying(column: Column, rows: int, most_values: int) -> str:
 
 
 def _propose_number_column(
-    column: Column, values: ColumnValues, raw: pa.DataType, declared: tuple[float, ...]
+    column: Column, values: ColumnValues, declared: tuple[float, ...]
 ) -> Column:
     """Return a column of numbers, with a range around them.
 
     Args:
         column: the column as it was seen so far.
         values: its values.
-        raw: the type that the file has it in.
         declared: the public range that its owner declares; empty: none.
     """
-    column = replace(column, kind="number")
-    if pa.types.is_boolean(raw):
-        return replace(column, numeric=(0.0, 1.0), public=True)
     may_be_codes = values.is_whole and len(values.distinct) <= MAX_CODES
     is_inlier = ~outliers(values.numbers, values.counts)
     is_exact = may_be_codes and _has_frequent_ends(
@@ -406,6 +403,7 @@ def _propose_number_column(
     remark = CODES_REMARK if may_be_codes and len(values.distinct) > 2 and not declared else ""
     is_outside = (values.numbers < low) | (values.numbers > high)
     outside_rows = int(values.counts[is_outside].sum())
+    column = replace(column, kind="number")
     return replace(
         column, numeric=(low, high), outside=outside_rows, public=bool(declared), remark=remark
     )
@@ -425,7 +423,11 @@ def _has_frequent_ends(numbers: np.ndarray, counts: np.ndarray) -> bool:
 
 
 def _propose_word_column(
-    columns: ColumnReader, column: Column, values: ColumnValues, rows: int, most_values: int
+    columns: ColumnReader,
+    column: Column,
+    values: ColumnValues,
+    rows: int,
+    options: ColumnOptions,
 ) -> Column:
     """Return a column of words, with the list of its frequent values, or why there is none.
 
@@ -434,134 +436,33 @@ def _propose_word_column(
         column: the column as it was seen so far.
         values: its values.
         rows: the number of rows.
-        most_values: a column with more distinct values is left out.
+        options: what the owner says of the columns.
     """
-    if remark := _reason_not_read_as_numbers(columns, values):
-        return replace(column, kind="unreadable", remark=remark)
-    has_too_many = len(values.distinct) > most_values
-    remark_on_words = (
-        _describe_odd_value(columns, values) or _suffix_remark(values) or _month_remark(values)
-    )
+    has_too_many = len(values.distinct) > options.most_values
+    remark = ""
+    if values.name not in options.codes:  # else its owner says that these are words
+        unreadable = reason_unreadable_numbers(columns, values)
+        if unreadable:
+            return replace(column, kind="unreadable", remark=unreadable)
+        remark = remark_on_words(columns, values, has_too_many)
     min_rows = max(1, min(5, rows // 50))
     frequent = sorted(
         word for word, count in column.values if count >= min_rows and word != UNWRITABLE_WORD
     )
-    if remark_on_words and (has_too_many or not frequent):
-        return replace(column, kind="unreadable", remark=remark_on_words)
+    if remark and (has_too_many or not frequent):
+        return replace(column, kind="unreadable", remark=remark)
     is_free_text = len(values.distinct) > max(MAX_CODES, 0.9 * (rows - values.missing))
-    if is_free_text or has_too_many:
-        count = f"{len(values.distinct):,} different values"
-        problem = f"the column has {count}, too many to list them all"
-        if is_free_text:
-            problem = f"the column contains free text ({count})"
-        return replace(
-            column,
-            kind="text",
-            remark=(
-                f"{problem}; to use this column, list some of its values under categorical "
-                '(all other values then count as "other")'
-            ),
-        )
-    if not frequent:
-        return replace(
-            column,
-            kind="text",
-            remark=(
-                f"the column has no value that occurs {min_rows} times or more; to use this "
-                "column, list some of its values under categorical"
-            ),
-        )
-    return replace(column, kind="category", categorical=tuple(frequent), remark=remark_on_words)
-
-
-def _reason_not_read_as_numbers(columns: ColumnReader, values: ColumnValues) -> str:
-    """Return why a column is not read as numbers although every word looks like one.
-
-    It is empty if the column is read as numbers, or if not every word looks like one.
-    """
-    is_number = np.isfinite(values.numbers)
-    if values.is_numeric or not (is_number | values.matches(NUMBER_WITH_COMMA_PATTERN)).all():
-        return ""
-    word, location = values.first_cell(columns, ~is_number)
-    if not values.possible_formats:
-        return (
-            "the column contains formatted numbers that cannot be read, such as "
-            f"{word!r} in {location}: write all numbers in one form, such as 1234.5 or 1.234,5 "
-            '(docs/data.md, "How dates and numbers are written")'
-        )
-    return (
-        f"the column contains numbers such as {word!r} in {location}, which can be "
-        f"read in several ways: {format_remedy(values, word)}"
-    )
-
-
-def format_remedy(values: ColumnValues, word: str) -> str:
-    """Return which formats to declare, if several formats read a word as different numbers."""
-    choices = []
-    for form in values.possible_formats:
-        setting = format_setting(values.name, form)
-        number = number_text_in_format(form, word)
-        choices.append(f"{setting} if {word!r} means {number}")
-    settings = " or ".join(choices)
-    return f"give {settings}"
-
-
-def _describe_odd_value(columns: ColumnReader, values: ColumnValues) -> str:
-    """Return a clause on the first word that is not a number (date) in a column of numbers (dates).
-
-    It is empty if the column is read as numbers, or if less than 90 % of its rows have a number, or
-    a date.
-    """
-    is_date = values.matches(DATE_PATTERN)
-    is_number = (np.isfinite(values.numbers) | values.matches(NUMBER_WITH_COMMA_PATTERN)) & ~is_date
-    expected_kind = "numbers"
-    is_expected = is_number
-    if values.counts[is_number].sum() < values.counts[is_date].sum():
-        expected_kind = "dates"
-        is_expected = is_date
-    if values.is_numeric:
-        return ""
-    is_open_end = values.matches(_OPEN_END_PATTERN)
-    if expected_kind == "numbers" and (is_number | is_open_end).all() and is_number.any():
-        word, location = values.first_cell(columns, is_open_end & ~is_number)
-        digits = word.strip(" <>=≤≥+")
-        return (
-            f"the column contains numbers, but also {word!r} in {location}: write a number in its "
-            f"place (such as {digits}) to use the column as numbers"
-        )
-    if values.counts[is_expected].sum() <= 0.9 * values.counts.sum():
-        return ""
-    word, location = values.first_cell(columns, ~is_expected)
-    infinite = " (an infinite number)" if is_infinite(word) else ""
-    return (
-        f"the column contains {expected_kind}, but also {word!r}{infinite} in {location}: correct "
-        f"this value, or give missing_values=[{word!r}] if {word!r} means that a value is missing"
-    )
-
-
-def _month_remark(values: ColumnValues) -> str:
-    """Return what to do about dates with names of months; empty: not every word is one."""
-    if not values.is_text or not len(values.distinct) or not values.matches(_MONTH_DATE).all():
-        return ""
-    example = values.distinct[0].as_py()
-    return (
-        f"the column contains dates with names of months, such as {example!r}, but not in a form "
-        "that agt reads, such as 31 Dec 2024 or December 31, 2024, so they are words: to use them "
-        "as dates, write them as in 2024-12-31 (in pandas, with pd.to_datetime)"
-    )
-
-
-def _suffix_remark(values: ColumnValues) -> str:
-    """Return how numbers with a suffix could be read as numbers; empty: they have no suffix."""
-    suffixed = suffixed_numbers(values.distinct) if values.is_text else None
-    if suffixed is None:
-        return ""
-    remedy = f"write {suffixed.example!r} as {suffixed.number} and so on"
-    if suffixed.number is None:
-        remedy = "write all of them in one unit"
-    if suffixed.form is not None:
-        remedy = f"give {format_setting(values.name, suffixed.form)}"
-    return (
-        f"the column contains numbers with a suffix, such as {suffixed.example!r}, which agt reads "
-        f"as words: to use them as numbers, {remedy}"
-    )
+    count_text = f"{len(values.distinct):,} different values"
+    others = ""
+    if is_free_text:
+        problem = f"the column contains free text ({count_text})"
+        others = _OTHERS
+    elif has_too_many:
+        problem = f"the column has {count_text}, too many to list them all"
+        others = _OTHERS
+    elif not frequent:
+        problem = f"the column has no value that occurs {min_rows} times or more"
+    else:
+        return replace(column, kind="category", categorical=tuple(frequent), remark=remark)
+    list_some = "to use this column, list some of its values under categorical"
+    return replace(column, kind="text", remark=f"{problem}; {list_some}{others}")

@@ -1,7 +1,13 @@
-"""The distinct values of a column that nothing is declared of, and how they are read."""
+"""The distinct values of a column that nothing is declared of, and how they are read.
+
+A column is read in four steps: its cells, as they are; its distinct values with their numbers of
+rows; these values as numbers, in the format of the file or in one that fits all of them; and at
+last without the values that mean that a value is missing.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Self
 
 import numpy as np
@@ -170,8 +176,8 @@ class ColumnValues:
             texts = [str(as_word(word)) for word in self.distinct.to_pylist()]
         except OverflowError:  # dates beyond Python's
             return ()
-        pairs = zip(texts, self.counts.tolist(), strict=True)
-        return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+        by_text = sorted(zip(texts, self.counts.tolist(), strict=True))
+        return tuple(sorted(by_text, key=itemgetter(1), reverse=True))
 
 
 def read_columns(
@@ -197,13 +203,15 @@ def has_decimal_commas(values_by_column: Iterable[ColumnValues]) -> bool:
 
     A column has nothing else, and no column has a decimal point.
     """
-    texts = [values for values in values_by_column if values.is_text and len(values.distinct)]
-    if any(values.is_numeric and values.matches(r"\.(\d{1,2}|\d{4,})$").any() for values in texts):
-        return False
-    return any(
-        values.matches(COMMA).all() and values.matches(r",(\d{1,2}|\d{4,})$").any()
-        for values in texts
-    )
+    has_commas = False
+    for values in values_by_column:
+        if not values.is_text or not len(values.distinct):
+            continue
+        if values.is_numeric and values.matches(r"\.(\d{1,2}|\d{4,})$").any():
+            return False
+        if values.matches(COMMA).all() and values.matches(r",(\d{1,2}|\d{4,})$").any():
+            has_commas = True
+    return has_commas
 
 
 def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> ColumnValues:
@@ -214,11 +222,22 @@ def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> Co
         name: the name of the column.
         options: what the owner says of the columns.
     """
+<<<<<<< HEAD
     cells, single = _cells(columns, name)
     texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
     is_decimal = pa.types.is_decimal(texts.type)
     is_number = pa.types.is_integer(texts.type) or pa.types.is_floating(texts.type)
+||||||| 49490162
+    cells, single = _cells(columns, name)
+    texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
+    is_number = pa.types.is_integer(texts.type) or pa.types.is_floating(texts.type)
+=======
+    cells, is_single = _cells(columns, name)
+    distinct, counts = pc.value_counts(cells if is_single else pa.nulls(0)).flatten()
+    is_number = pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type)
+>>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     form = options.formats.get(name)
+<<<<<<< HEAD
     possible: list[NumberFormat] = []
     if is_decimal:
         # Text is rounded to the nearest double, as training reads it; Arrow's cast is not. The
@@ -228,28 +247,39 @@ def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> Co
         numbers = texts.cast(pa.float64(), safe=False)
     elif pa.types.is_string(texts.type):
         numbers = _numbers_in_default_format(columns, texts)
+||||||| 49490162
+    possible: list[NumberFormat] = []
+    if is_number:
+        numbers = texts.cast(pa.float64(), safe=False)
+    elif pa.types.is_string(texts.type):
+        numbers = _numbers_in_default_format(columns, texts)
+=======
+    possible_formats: list[NumberFormat] = []
+    if is_number:
+        numbers = distinct.cast(pa.float64(), safe=False)
+    elif pa.types.is_string(distinct.type):
+        numbers = _numbers_in_default_format(columns, distinct)
+>>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
         if form is None:
-            possible = _number_formats(texts, numbers, options.missing_values)
-            form = possible[0] if len(possible) == 1 else None
+            possible_formats = _number_formats(distinct, numbers, options.missing_values)
+            form = possible_formats[0] if len(possible_formats) == 1 else None
         if isinstance(form, NumberFormat):
-            numbers = form.numbers(pc.if_else(form.matches(texts), texts, None))
+            numbers = form.numbers(pc.if_else(form.matches(distinct), distinct, None))
     else:
-        numbers = pa.nulls(len(texts), pa.float64())
-    column_values = ColumnValues(
+        numbers = pa.nulls(len(distinct), pa.float64())
+    values = ColumnValues(
         name,
         cells,
-        texts,
-        np.array(pc.fill_null(numbers, np.nan)),
-        np.array(counts),
-        missing=0 if single else cells.null_count,
-        is_single=single,
+        distinct,
+        numbers=np.array(pc.fill_null(numbers, np.nan)),
+        counts=np.array(counts),
+        missing=0 if is_single else cells.null_count,
+        is_single=is_single,
         format=form,
-        possible_formats=tuple(possible[:2]),
+        possible_formats=tuple(possible_formats[:2]),
     )
-    column_values = column_values.without_missing(pc.is_null(texts, nan_is_null=is_number))
-    if not column_values.is_text:
-        return column_values
-    return _without_markers(column_values, options.missing_values)
+    present = values.without_missing(pc.is_null(distinct, nan_is_null=is_number))
+    return _without_markers(present, options.missing_values) if present.is_text else present
 
 
 def _cells(columns: ColumnReader, name: str) -> tuple[pa.Array, bool]:
@@ -283,26 +313,23 @@ def _number_formats(
     Words that mean that a value is missing need not fit.
 
     Args:
-        texts: distinct values.
+        texts: distinct values, of which one may be null.
         numbers: the words as numbers in the default format; null where a word is not one.
         missing_values: further values that mean that a value is missing.
     """
     present = texts.drop_null()
     folded = pc.utf8_lower(pc.utf8_trim_whitespace(present))
-    is_missing_marker = pc.or_(
-        pc.is_in(folded, pa.array(sorted(MISSING_WORDS), pa.string())),
-        pc.is_in(present, pa.array(missing_values, pa.string())),
-    )
-    present = present.filter(pc.invert(is_missing_marker))
-    if (
-        not len(present)
-        or numbers.null_count <= texts.null_count + pc.sum(is_missing_marker).as_py()
-    ):
+    is_usual_marker = pc.is_in(folded, pa.array(sorted(MISSING_WORDS), pa.string()))
+    is_declared_marker = pc.is_in(present, pa.array(missing_values, pa.string()))
+    is_marker = pc.or_(is_usual_marker, is_declared_marker)
+    words = present.filter(pc.invert(is_marker))
+    unread_count = numbers.null_count - texts.null_count
+    if not len(words) or unread_count <= pc.sum(is_marker).as_py():
         return []
-    return number_formats(present)
+    return number_formats(words)
 
 
-def _without_markers(values: ColumnValues, missing_values: Sequence[str]) -> "ColumnValues":
+def _without_markers(values: ColumnValues, missing_values: Sequence[str]) -> ColumnValues:
     """Return the values without the words that mean that a value is missing.
 
     '?' always does; the words of ``MISSING_WORDS`` do if everything else is a number, or a date.
@@ -311,17 +338,16 @@ def _without_markers(values: ColumnValues, missing_values: Sequence[str]) -> "Co
         values: the values.
         missing_values: further values that mean that a value is missing.
     """
-    not_read = values.distinct.filter(
-        pa.array(np.isnan(values.numbers) & ~values.matches(DATE_PATTERN))
-    )
-    texts = not_read.to_pylist() if len(not_read) <= _MAX_MISSING_WORDS else []
-    missing_words = {word for word in texts if word.strip().casefold() in MISSING_WORDS}
-    markers = {word for word in texts if word.strip() in ("", "?")}
-    declared = pc.is_in(values.distinct, pa.array(missing_values, pa.string()))
-    markers |= set(values.distinct.filter(declared).to_pylist())
-    if missing_words | markers >= set(texts) and len(texts) < len(values.distinct):
-        markers |= missing_words
-    listed = sorted(markers)
-    return values.without_missing(
-        pc.is_in(values.distinct, pa.array(listed, pa.string())), tuple(listed)
-    )
+    is_unread = np.isnan(values.numbers) & ~values.matches(DATE_PATTERN)
+    unread = values.distinct.filter(pa.array(is_unread))
+    unread_words = unread.to_pylist() if len(unread) <= _MAX_MISSING_WORDS else []
+    is_declared = pc.is_in(values.distinct, pa.array(missing_values, pa.string()))
+    markers = {*values.distinct.filter(is_declared).to_pylist()}
+    markers |= {word for word in unread_words if word.strip() in ("", "?")}
+    usual_markers = {word for word in unread_words if word.strip().casefold() in MISSING_WORDS}
+    all_others_are_read = usual_markers | markers >= {*unread_words}
+    if all_others_are_read and len(unread_words) < len(values.distinct):
+        markers |= usual_markers
+    listed = tuple(sorted(markers))
+    is_missing = pc.is_in(values.distinct, pa.array(listed, pa.string()))
+    return values.without_missing(is_missing, listed)

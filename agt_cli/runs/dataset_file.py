@@ -31,6 +31,8 @@ _SIGNATURE = re.compile(
 )
 """The first line of a file that agt wrote."""
 _DIGITS = 16  # of this hash
+MAX_NAMED_COLUMNS = 20
+"""The largest number of columns that a sentence on equal rows names."""
 FILE_HEADER = """\
 # Written by agt data inspect about the table {file}. Only for the owner of the data: the comments show extreme values.
 #
@@ -219,12 +221,6 @@ def signed(text: str, command: str) -> str:
     return f"{line}\n{text}"
 
 
-def content_of(text: str) -> str:
-    """Return the text of a dataset file without the line that ``signed`` puts above it."""
-    first, _, rest = text.partition("\n")
-    return rest if _SIGNATURE.fullmatch(first) else text
-
-
 def is_unedited(text: str) -> bool:
     """Return whether the text of a dataset file is as agt wrote it."""
     first, _, rest = text.partition("\n")
@@ -339,11 +335,19 @@ def describe_content(column: Column) -> str:
 
 
 def repeated_rows(inspection: Inspection) -> str:
-    """Return a sentence on how many rows are equal to others, and on what follows without ids."""
+    """Return a sentence on how many rows are equal to others, and on what follows without ids.
+
+    It names the columns that were compared: rows that differ only in others are equal here.
+    """
+    compared = [column.name for column in inspection.features]
+    if inspection.label is not None:
+        compared.append(inspection.label)
+    names = few(map(repr, compared), MAX_NAMED_COLUMNS)
     return (
-        f"{inspection.repeated:,} of {inspection.rows:,} rows are equal to an earlier row. Without "
-        "a column that names records, equal rows are all trained on or all tested on, so accuracy "
-        "says LITTLE about new records: name such a column, or add one to the file"
+        f"{inspection.repeated:,} of {inspection.rows:,} rows are equal to an earlier row in all "
+        f"columns that are used ({names}). Without a column that names records, equal rows are all "
+        "trained on or all tested on, so accuracy says LITTLE about new records: name such a "
+        "column, or add one to the file"
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from agt.data.population import MAX_RATE_OUTSIDE
 from agt.data.target import NumericTarget
 from agt.errors import counted, few
+from agt_cli.runs.column_values import MISSING_WORDS
 
 DataWarningCode = Literal[
     "names_may_be_a_record",
@@ -151,31 +152,11 @@ _UNQUOTED_CODES: frozenset[DataWarningCode] = frozenset(
 """Warnings whose values are shown without quotation marks."""
 MAX_CLASS_NUMBERS = 12
 """Of as many different numbers, a label may well have classes."""
-_MISSING_LABEL_WORDS = {
-    "",
-    "?",
-    "na",
-    "n/a",
-    "n.a.",
-    "nan",
-    "null",
-    "none",
-    "nil",
-    "unknown",
-    "missing",
-    "masked",
-    "hidden",
-    "redacted",
-    "withheld",
-    "unlabeled",
-    "unlabelled",
-    "tbd",
-    "xxx",
-    "k.a.",
-    "n.v.",
+_MISSING_LABEL_WORDS = MISSING_WORDS | {
+    *("masked", "hidden", "redacted", "withheld", "unlabeled", "unlabelled", "tbd", "xxx")
 }
-_SENTINELS = {-1.0, -9.0, -99.0, -999.0, 99.0, 999.0, 9999.0}
 _FEATURE_SENTINELS = {-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0}
+_LABEL_SENTINELS = _FEATURE_SENTINELS | {-1.0}
 _MIN_OTHER_NUMBERS = 5  # beside a number that may mean that a value is missing
 _COUNTRY_CODE = re.compile("[A-Z]{2,3}")
 
@@ -374,7 +355,7 @@ def _may_mean_missing(
     """
     if number is not None:
         others = [other for other in numbers if other is not None and other != number]
-        return number in _SENTINELS and all(0 <= other < 9 for other in others)
+        return number in _LABEL_SENTINELS and all(0 <= other < 9 for other in others)
     if word.strip().casefold() in _MISSING_LABEL_WORDS:
         return True
     words_without_letters = [other for other in words if not re.search(r"\w", other)]

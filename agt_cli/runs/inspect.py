@@ -31,7 +31,6 @@ from agt_cli.runs.label_column import LabelFacts, label_candidates
 from agt_cli.runs.label_predictors import with_predicted_shares
 from agt_cli.runs.sniffing import guess_csv_format
 from agt_cli.runs.table_warnings import encoding_warnings, table_warnings
-from agt_cli.table_columns import check_drop
 
 _COLUMNS_COMPARED_FIRST = 3  # of equal rows
 
@@ -206,7 +205,11 @@ def _described_names(
     for setting, name in named:
         if name is not None and name not in reader.names:
             raise DataError(no_such_column(reader.path, name, setting, reader.names))
-    check_drop(reader.path, drop, reader.names, (label, id))
+    if drop and not {*reader.names} - {*drop, label, id}:
+        raise ConfigError(
+            f"drop names every column of {reader.path}: leave out the label and at least one "
+            "feature"
+        )
     return [name for name in reader.names if name not in drop]
 
 
@@ -233,7 +236,7 @@ def _read_table(
             reader = replace(reader, csv_format=replace(csv_format, decimal=","))
             values = read_columns(reader, names, options)
         if csv_format.header:
-            check_header_not_repeated(reader, values, is_certain=header is True)
+            check_header_not_repeated(reader, values)
         if header is None:
             check_header_of_words(reader.path, values)
     if not row_count(values):

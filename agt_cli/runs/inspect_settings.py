@@ -10,7 +10,7 @@ from agt.data.formats import DeclaredFormat
 from agt.data.settings import ColumnName, LabelWord
 from agt.settings import schema
 from agt.store.locations import locate
-from agt_cli.runs.column import MAX_LISTED_VALUES, ColumnOptions
+from agt_cli.runs.column import MAX_LISTED_VALUES, MOST_VALUES_LIMIT, ColumnOptions
 from agt_cli.runs.inspect import inspect_table
 from agt_cli.runs.inspection import Inspection
 from agt_cli.table_settings import TableFile
@@ -26,7 +26,7 @@ class InspectSettings(TableFile):
     """What ``agt data inspect`` takes (conf/data.yaml says what each is)."""
 
     missing_values: tuple[LabelWord, ...] = ()
-    most_values: Annotated[int, Field(ge=1, le=10_000)] = MAX_LISTED_VALUES
+    most_values: Annotated[int, Field(ge=1, le=MOST_VALUES_LIMIT)] = MAX_LISTED_VALUES
     formats: Mapping[ColumnName, DeclaredFormat] = Field(default_factory=dict)
 
     @property

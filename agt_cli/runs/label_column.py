@@ -17,7 +17,6 @@ from agt.data.labels import MAX_FOUND, class_names
 from agt.data.target import ClassTarget, NumericTarget, Target
 from agt.errors import DataError, counted
 from agt_cli.runs.column import Column, words_in_name
-from agt_cli.runs.column_proposals import format_remedy
 from agt_cli.runs.column_values import ColumnValues
 from agt_cli.runs.doubts import MAX_CLASS_NUMBERS, is_infinite
 from agt_cli.runs.formats import (
@@ -26,6 +25,7 @@ from agt_cli.runs.formats import (
     number_text_in_format,
     suffixed_numbers,
 )
+from agt_cli.runs.unread_words import format_remedy
 
 MIN_QUANTITY_NUMBERS = 5
 """Labels of fewer different numbers are classes, unless their owner says otherwise."""

@@ -37,30 +37,48 @@ def with_predicted_shares(
 def _share_predicted(values: ColumnValues, label: ColumnValues, rows: int) -> float:
     """Return the share of rows whose label a column predicts by itself; 0 unless it is nearly all.
 
-    A value, or a bin of many values, predicts the label that most of its rows have.
+    A bin of values predicts the label that most of its rows have. Rows without a value are a bin of
+    their own: a date of a refund that only refunded orders have gives their label away.
 
     Args:
         values: the column.
         label: the column of labels.
         rows: the number of rows.
     """
-    max_bins = max(2, min(_MAX_BINS, rows // _MIN_BIN_ROWS))
-    max_distinct = rows if values.is_numeric else max_bins
-    if values.is_date or not 0 < len(values.distinct) <= max_distinct:
+    if not len(values.distinct):
         return 0.0
-    if values.is_numeric:
-        _, bins = np.unique(values.numbers, return_inverse=True)
-    else:
-        bins = np.arange(len(values.distinct))
-    if bins.max() >= max_bins:  # numbers of about as many rows share a bin
-        counts = np.bincount(bins, values.counts)
-        share_below = (counts.cumsum() - counts) / counts.sum()
-        bins = (share_below * max_bins).astype(int)[bins]
-    no_value = bins.max() + 1
-    bin_of_row = np.append(bins, no_value)[values.index_of_rows()]
-    table = np.zeros((no_value + 1, len(label.distinct) + 1))  # rows of each bin and label
-    np.add.at(table, (bin_of_row, label.index_of_rows()), 1)
-    share = table.max(axis=1).sum() / rows
-    constant = table.sum(axis=0).max() / rows  # of the most frequent label
-    is_suspicious = share >= _SUSPICIOUS_SHARE and 1 - share <= (1 - constant) / 10
+    max_bins = max(2, min(_MAX_BINS, rows // _MIN_BIN_ROWS))
+    bin_of_value = _bins_of_values(values, max_bins)
+    no_value = bin_of_value.max() + 1
+    bin_of_row = np.append(bin_of_value, no_value)[values.index_of_rows()]
+    rows_by_bin_and_label = np.zeros((no_value + 1, len(label.distinct) + 1))
+    np.add.at(rows_by_bin_and_label, (bin_of_row, label.index_of_rows()), 1)
+    share = rows_by_bin_and_label.max(axis=1).sum() / rows
+    majority_share = rows_by_bin_and_label.sum(axis=0).max() / rows
+    is_suspicious = share >= _SUSPICIOUS_SHARE and 1 - share <= (1 - majority_share) / 10
     return float(share) if is_suspicious else 0.0
+
+
+def _bins_of_values(values: ColumnValues, max_bins: int) -> np.ndarray:
+    """Return the bin of each distinct value, [distinct] int from 0; several values may share one.
+
+    Each value has a bin of its own if there are at most ``max_bins`` values. Otherwise neighbouring
+    numbers share bins of about as many rows each, and all rare words or dates share one bin,
+    because a bin of few rows predicts their labels by chance.
+
+    Args:
+        values: the column, with at least one value.
+        max_bins: the largest number of bins of numbers.
+    """
+    if not values.is_numeric:
+        if len(values.distinct) <= max_bins:
+            return np.arange(len(values.distinct))
+        is_frequent = values.counts >= _MIN_BIN_ROWS
+        return np.where(is_frequent, np.cumsum(is_frequent), 0)  # bin 0: the rare ones
+    _, bins = np.unique(values.numbers, return_inverse=True)
+    if bins.max() < max_bins:
+        return bins
+    counts = np.bincount(bins, values.counts)
+    share_below = (counts.cumsum() - counts) / counts.sum()
+    bin_of_number: np.ndarray = (share_below * max_bins).astype(int)
+    return bin_of_number[bins]

@@ -15,6 +15,7 @@ import numpy as np
 from agt.data.dataset import Dataset
 from agt.data.records import Records
 from agt.data.table import Table
+from agt_cli.report.console import Console
 from agt_cli.report.scoring import Scores, Scoring
 
 MAX_TRAINING_RECORDS = 50_000  # that usual learners see
@@ -40,7 +41,7 @@ class ReferenceScores:
     records_seen: int
 
 
-def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
+def scores_on_table(table: Table, scoring: Scoring, console: Console) -> ReferenceScores:
     """Train a linear learner and boosted trees on a table, and return their scores on test records.
 
     Columns are prepared as users of these learners do: numbers as they are, without bins, and words
@@ -49,6 +50,7 @@ def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
     Args:
         table: it is loaded again, without bins.
         scoring: how answers are scored.
+        console: shows which learner is being trained, because that may take tens of seconds.
     """
     from sklearn.preprocessing import FunctionTransformer
 
@@ -65,17 +67,23 @@ def scores_on_table(table: Table, scoring: Scoring) -> ReferenceScores:
 
     max_records = min(MAX_TRAINING_RECORDS, len(unbinned.train))
     scores = _train_and_score(
-        unbinned.train, unbinned.test, scoring, max_records, lambda: FunctionTransformer(columns)
+        unbinned.train,
+        unbinned.test,
+        scoring,
+        console,
+        max_records,
+        lambda: FunctionTransformer(columns),
     )
     return ReferenceScores(scores, max_records)
 
 
-def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ReferenceScores:
+def scores_on_vectors(dataset: Dataset, scoring: Scoring, console: Console) -> ReferenceScores:
     """Train a linear learner, and boosted trees if there are few features; return their scores.
 
     Args:
         dataset: vectors before any feature map; they may be memory-mapped.
         scoring: how answers are scored.
+        console: shows which learner is being trained.
     """
     train = dataset.train
     width = max(1, math.prod(train.features.shape[1:]))
@@ -84,7 +92,9 @@ def scores_on_vectors(dataset: Dataset, scoring: Scoring) -> ReferenceScores:
     if len(dataset.test) * width > MAX_TEST_NUMBERS:
         return ReferenceScores({}, max_records)
     make_tree_features = (lambda: None) if width <= MAX_BOOSTED_FEATURES else None
-    scores = _train_and_score(train, dataset.test, scoring, max_records, make_tree_features)
+    scores = _train_and_score(
+        train, dataset.test, scoring, console, max_records, make_tree_features
+    )
     return ReferenceScores(scores, max_records)
 
 
@@ -92,6 +102,7 @@ def _train_and_score(
     train: Records,
     test: Records,
     scoring: Scoring,
+    console: Console,
     max_records: int,
     make_tree_features: Callable[[], Any] | None,
 ) -> dict[str, Scores]:
@@ -121,7 +132,11 @@ def _train_and_score(
     # long as one.
     with catch_warnings(), threadpool_limits(1, user_api="openmp"):
         simplefilter("ignore")  # one that did not converge is what people get
-        for name, learner in learners.items():
+        for number, (name, learner) in enumerate(learners.items(), start=1):
+            console.note(
+                f"comparing with {name} ({number} of {len(learners)} usual learners, on "
+                f"{len(training_records):,} training rows) ..."
+            )
             answers = learner.fit(features, training_records.labels).predict(queries)
             scores[name] = scoring.scores(answers, test.labels)
     return scores

@@ -59,17 +59,6 @@ def compare(
     )
 
 
-def boosting_remark(compared: Comparison) -> str:
-    """Return that boosted trees may be worth a try as members; empty: they are not far ahead."""
-    scoring = compared.scoring
-    boosting = value_of(compared.scores.get("boosting", (None,))[0])
-    if boosting is None or not scoring.is_clearly_better(boosting, compared.model.value):
-        return ""
-    if not scoring.is_better(boosting, compared.constant.value):
-        return ""
-    return scoring.boosted_members
-
-
 def value_of(estimate: Estimate | None) -> float | None:
     """Return a score as a number; None: the score is not known."""
     return None if estimate is None else estimate.value

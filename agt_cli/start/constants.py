@@ -22,7 +22,7 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
         if column.numeric:
             words = range_words(column)
             remark = LATER_DATES if column.kind == "date" else ""
-            proposed.append(ProposedConstant(column.name, words, words, remark))
+            proposed.append(ProposedConstant(column.name, words, remark))
         else:
             proposed.append(_list_constant(column.name, column.categorical))
     if inspection.classes and "classes" not in private:
@@ -39,7 +39,7 @@ def proposed_constants(settings: StartSettings, inspection: Inspection) -> Propo
 def _list_constant(name: str, values: Sequence[str]) -> ProposedConstant:
     """Return a list of values as a constant: their number, and the first of them."""
     number = counted(len(values), "value")
-    return ProposedConstant(name, f"{number} ({few(values, 4)})", f"({number})")
+    return ProposedConstant(name, f"{number} ({few(values, 4)})")
 
 
 def range_words(column: Column) -> str:

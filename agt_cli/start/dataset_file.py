@@ -1,6 +1,5 @@
 """The dataset file of ``agt start``: its name, whether it may be replaced, and what is written."""
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +16,6 @@ from agt_cli.report.scoring import scoring_of
 from agt_cli.runs.dataset_file import (
     Declarations,
     PublicSize,
-    content_of,
     dataset_yaml,
     from_data,
     is_unedited,
@@ -27,12 +25,6 @@ from agt_cli.runs.inspection import Inspection
 from agt_cli.start.constants import group_of
 from agt_cli.start.settings import NONE, StartSettings
 from agt_cli.table_settings import training_rows
-
-_SIZE = re.compile(r"^declared_size: \d.*$|(, |(?<=\[))declared_size(?=\]$)", re.MULTILINE)
-"""The line of a declared size, and its name at the end of ``proposed_from_rows``.
-
-Where no size was declared, a size is a further declaration.
-"""
 
 
 def with_own_name(settings: StartSettings, console: Console) -> StartSettings:
@@ -71,22 +63,16 @@ def check_may_be_replaced(settings: StartSettings) -> None:
         raise _refusal(settings)
 
 
-def write_dataset_file(settings: StartSettings, inspection: Inspection, console: Console) -> None:
+def write_dataset_file(settings: StartSettings, inspection: Inspection) -> None:
     """Write the dataset file, in which nothing is public but what the answers declare public.
 
     Raises:
         ConfigError: there is such a file, and it was edited.
     """
-    file = settings.dataset_file
     text = _text_by_answers(settings, inspection)
     # Again, because somebody may have edited the file while the questions were answered.
     check_may_be_replaced(settings)
-    if file.exists() and not settings.force:
-        before = content_of(file.read_text(encoding="utf-8"))
-        if before != text and _SIZE.sub("", before) == _SIZE.sub("", text):
-            size = settings.declared_size(inspection)
-            console.warn(f"{file}: declared_size is now {size}; nothing else was changed.")
-    write_atomic(file, signed(text, "start").encode())
+    write_atomic(settings.dataset_file, signed(text, "start").encode())
 
 
 def _text_by_answers(settings: StartSettings, inspection: Inspection) -> str:

@@ -2,10 +2,8 @@
 
 from agt.errors import ConfigError
 from agt_cli.report.console import Console
-from agt_cli.runs.inspection import Inspection
-from agt_cli.runs.label_column import MIN_QUANTITY_NUMBERS
 from agt_cli.start.questions import Question, questions
-from agt_cli.start.settings import Answered, StartSettings
+from agt_cli.start.settings import Answered
 
 _NEEDS_A_DECISION = {"public": "YES_OR_NO"}
 """A setting whose default is not proposed -> the word in place of its answer.
@@ -25,7 +23,8 @@ def check_answered(answered: Answered, console: Console) -> None:
 
     The open questions are printed first. The message ends with one command line that answers all
     of them, and those that follow from the default answers of others. In this line, an answer
-    without a default is a word in capital letters.
+    without a default is a word in capital letters. Questions that follow from such an answer are
+    asked when the line is typed.
 
     Args:
         answered: the answers so far.
@@ -48,10 +47,6 @@ def check_answered(answered: Answered, console: Console) -> None:
             question = questions(shown.inspection)[key]
             _print_question(key, question, console)
             shown = shown.with_answer(key, question.default)
-    if "label" in placeholders:
-        placeholders |= _explain_settings_of_other_labels(shown.inspection, console)
-    if "id" in placeholders:
-        placeholders |= _explain_settings_of_people(shown.settings, shown.inspection, console)
     line = shown.settings.line(shown.inspection.path, placeholders)
     if shown.settings.force:
         line += " force=true"
@@ -59,44 +54,6 @@ def check_answered(answered: Answered, console: Console) -> None:
         "this terminal is not interactive, so answer on the command line (or in a file, "
         f"answers=FILE.yaml, with a line for each). Check each answer of this line: {line}"
     )
-
-
-def _explain_settings_of_other_labels(inspection: Inspection, console: Console) -> dict[str, str]:
-    """Print what the settings are for that only another label than the proposed one needs.
-
-    Returns:
-        Such a setting -> the word in place of its answer.
-    """
-    columns = inspection.columns
-    if any(
-        column.low is not None and column.distinct >= MIN_QUANTITY_NUMBERS for column in columns
-    ):
-        console.warn("target: a label that is a quantity needs target=numeric range=[LOW,HIGH].")
-    if not any(column.missing for column in columns):
-        return {}
-    console.warn("missing_label: drop leaves out every row without a label.")
-    return {"missing_label": "drop"}
-
-
-def _explain_settings_of_people(
-    settings: StartSettings, inspection: Inspection, console: Console
-) -> dict[str, str]:
-    """Print what ``unit_rows`` is for, which only a column of repeating ids needs.
-
-    Returns:
-        A setting that such a column needs -> the word in place of its answer.
-    """
-    if settings.unit_rows is not None:
-        return {}
-    counts = [f"{column.most_rows:,} by '{column.name}'" for column in inspection.possible_people]
-    console.warn(
-        "unit_rows: a public limit on the rows of one person, no smaller than the most here "
-        f"({', '.join(counts)}), because nothing is cut. Leave it out for id=none."
-    )
-    is_doubtful = any(column.resembles_row_numbers for column in inspection.possible_people)
-    if not is_doubtful or settings.id_permanent is not None or settings.purpose == "certificates":
-        return {"unit_rows": "NUMBER"}
-    return {"unit_rows": "NUMBER", "id_permanent": "ANSWER"}
 
 
 def _print_question(key: str, question: Question, console: Console) -> None:

@@ -10,6 +10,7 @@ from agt.models.model import Model
 from agt_cli.ledger_files import ledger_path
 from agt_cli.report.proposed_release import MECHANISM_OF_LABELS, WEIGHTS_MECHANISMS, release_command
 from agt_cli.report.scoring import Scoring
+from agt_cli.report.start_md import CERTIFICATES_WAY
 from agt_cli.runs.inspection import Inspection
 from agt_cli.start.ledger_proposal import LedgerProposal
 from agt_cli.start.plan import describe_ways, weights_release
@@ -85,7 +86,7 @@ class NextSteps:
             proposed = 1
             onward = publishing_commands(settings, folder, MECHANISM_OF_LABELS, ledger)
         else:
-            proposed = 2
+            proposed = CERTIFICATES_WAY
             onward = [certifying]
         if certifying not in onward:
             by_hand.append(certifying)

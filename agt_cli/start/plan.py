@@ -30,40 +30,6 @@ def weights_release(planned: Plan) -> PlannedRelease | None:
     return next((planned_by_name[name] for name in names), None)
 
 
-def _more_answers(planned: Plan, scoring: Scoring, count: int) -> str:
-    """Return how many more queries may be answered one by one before weights are better.
-
-    It is text that follows a number of queries. Empty: with each larger number in
-    ``PLANNED_QUERIES``, the labels of the weights are expected to be at least as good.
-
-    Args:
-        planned: what could be released.
-        scoring: how answers are scored.
-        count: the number of answers that is named already.
-    """
-    weights = weights_release(planned)
-    if weights is None:
-        return ""
-    better_releases = [
-        release
-        for release in planned.releases
-        if release.mechanism in planned.names
-        and release.budget.queries > count
-        and scoring.is_better(release.expected, weights.expected)
-    ]
-    if not better_releases:
-        return ""
-    max_queries = max(release.budget.queries for release in better_releases)
-    best_of = min if scoring.is_better(0.0, 1.0) else max
-    expected = best_of(
-        release.expected for release in better_releases if release.budget.queries == max_queries
-    )
-    return (
-        f" (up to {max_queries} are expected to be better than answers of the weights: "
-        f"{scoring.expected_words(expected)})"
-    )
-
-
 def _not_yet(unmet: Sequence[str]) -> str:
     """Return that nothing can be published yet, with the conditions that are not met.
 
@@ -134,8 +100,7 @@ def _describe_single_answers(planned: Plan, scoring: Scoring, eps: float) -> str
     count, mechanism = planned.one_by_one.get(eps, (0, ""))
     if count:
         score = scoring.expected_words(evidence.score_limit)
-        answers = f"{counted(count, 'answer')}, {score}, with mechanism={mechanism}"
-        return f"{answers}{_more_answers(planned, scoring, count)}"
+        return f"{counted(count, 'answer')}, {score}, with mechanism={mechanism}"
     if not evidence.is_useful:
         return f"none, because the model is not better than {scoring.baseline_in_sentence}"
     return (

@@ -12,7 +12,7 @@ from agt_cli.runs.inspect_settings import RANGE_IS_PUBLIC
 from agt_cli.runs.inspection import Inspection
 from agt_cli.runs.ranges import number
 from agt_cli.start.constants import range_words
-from agt_cli.start.remarks import SHOWN, left_out_remarks, predictors_sentence
+from agt_cli.start.remarks import SHOWN, left_out_remarks, predictors_sentence, unused_remarks
 from agt_cli.start.settings import NONE
 from agt_cli.table_settings import TEST_SHARE
 
@@ -52,8 +52,9 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "missing_label": _missing_label_question(inspection),
         **_questions_about_numbers(inspection),
         "drop": Question(
-            f"{predictors_sentence(inspection.label_predictors)}. Which columns are known only "
-            "after the label, so must be left out? Answer names, or none",
+            f"{predictors_sentence(inspection.label_predictors)}. Which to leave out, because by "
+            "their meaning they are known only after the label (a choice by results breaks "
+            "condition e)? Answer names, or none",
             "[COLUMN,...]",
             NONE,
         ),
@@ -73,8 +74,8 @@ def questions(inspection: Inspection, id_permanent: bool = False) -> dict[str, Q
         "unit_rows": _unit_rows_question(inspection),
         "public": _public_question(inspection, id_permanent),
         "size": Question(
-            "How many rows has the whole table? Answer a public number (published, or "
-            f"round); {TEST_SHARE:.0%} are kept for testing",
+            "How many rows has the whole table? Answer a public number (published or round; "
+            f"{TEST_SHARE:.0%} are for testing)",
             "NUMBER",
             str(inspection.rounded_rows),
         ),
@@ -226,6 +227,7 @@ def _public_question(inspection: Inspection, id_permanent: bool) -> Question:
         "the largest income is not. From your rows, rounded:",
         *(f"  {name}: {what}" for name, what in parts.items()),
         *(f"  {line}" for line in left_out_remarks(inspection, id_permanent)),
+        *(f"  {line}" for line in unused_remarks(inspection)),
         "Answer yes (all, the choice of columns, and that each row was made from its own record "
         f"alone); or, without private answers for now, no or names, such as {example}",
     ]

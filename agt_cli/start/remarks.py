@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agt.data.dataset import Dataset
-from agt.errors import counted, few
+from agt.errors import counted
 from agt.mechanisms.claims import weak_budget_warnings
 from agt.models.model import Model
 from agt_cli.report.quality import ModelQuality
@@ -24,7 +24,6 @@ def remarks_on(
     model: Model,
     quality: ModelQuality,
     compared: Comparison,
-    hint: str,
 ) -> list[str]:
     """Return remarks, a sentence each, on what to check before the result is trusted.
 
@@ -33,28 +32,27 @@ def remarks_on(
         model: the trained model.
         quality: the scores of the model.
         compared: the scores of the model beside those of other models.
-        hint: ``boosting_remark``, which is on the page.
     """
     settings = answered.settings
     inspection = answered.inspection
     test = dataset.test
-    repeating = [] if "id" in answered.asked else people_remarks(inspection)
-    remarks = [
-        *(f"{line}." for line in weak_budget_warnings(settings.planned_eps)),
-        quality.verdict,
-        quality.explanation,
-        compared.scoring.warning(model.predict(test.features), test.labels),
-        *(line.sentence for line in inspection.warnings if line.code == "label_outside_range"),
-        unlabelled_remark(inspection),
-        *left_out_remarks(inspection, settings.id_permanent is True),
-        unlisted_remark(settings, inspection),
-        *dataset.notes,
-        size_remark(settings, inspection),
-        leak_remark(settings, inspection),
-        *repeating,
+    answers = model.predict(test.features)
+    remarks = [f"{line}." for line in weak_budget_warnings(settings.planned_eps)]
+    remarks += [quality.verdict, quality.explanation]
+    remarks.append(compared.scoring.warning(answers, test.labels))
+    remarks += [
+        warning.sentence for warning in inspection.warnings if warning.code == "label_outside_range"
     ]
+    remarks.append(unlabelled_remark(inspection))
+    remarks += left_out_remarks(inspection, settings.id_permanent is True)
+    remarks.append(unlisted_remark(settings, inspection))
+    remarks += dataset.notes
+    remarks.append(size_remark(settings, inspection))
+    remarks.append(leak_remark(settings, inspection))
+    if "id" not in answered.asked:
+        remarks += people_remarks(inspection)
     given = [remark for remark in remarks if remark]
-    return [*given, f"{CHOICE_BY_RESULTS}."] if given or hint else []
+    return [*given, f"{CHOICE_BY_RESULTS}."] if given else []
 
 
 def unlabelled_remark(inspection: Inspection) -> str:
@@ -78,35 +76,41 @@ def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str
     """Yield which columns some cell kept from being used, or from being numbers; and which ids may
     be row numbers, unless somebody declared that they are permanent.
     """
-    unread = [column for column in inspection.left_out if column.kind in ("unreadable", "date")]
-    named = [column.name for column in inspection.possible_people]
-    unlisted = ", ".join(
+    for warning in inspection.warnings:
+        if warning.code in ("left_out", "taken_as_words"):
+            yield warning.sentence
+    for column in inspection.identifying_columns:
+        if column.mixed:
+            yield f"'{column.name}': {MIXED}."
+        if column.resembles_row_numbers and not id_permanent:
+            yield f"'{column.name}': {COUNTS_ROWS}. {DECLARED_AT_START}"
+    asked_about = [column.name for column in inspection.possible_people]
+    unlisted = [
         f"'{column.name}' ({column.distinct:,})"
         for column in inspection.left_out
-        if column.kind == "text" and column.name not in named
-    )
-    names = inspection.identifying_columns
-    doubtful = [column for column in inspection.features if column.categorical and column.remark]
-    yield from (
-        f"Column '{column.name}' is LEFT OUT, because {column.remark}." for column in unread
-    )
-    yield from (f"'{column.name}': {MIXED}." for column in names if column.mixed)
-    if not id_permanent:
-        yield from (
-            f"'{column.name}': {COUNTS_ROWS}. {DECLARED_AT_START}"
-            for column in names
-            if column.resembles_row_numbers
-        )
+        if column.kind == "text" and column.name not in asked_about
+    ]
     if unlisted:
         yield (
             "These columns are LEFT OUT, because they have too many different values, or values "
-            f"that are too rare (number of different values in brackets): {unlisted}. To take a "
-            "column in, list its values under categorical once conf/dataset/NAME.yaml is written."
+            "that are too rare (number of different values in brackets): "
+            f"{', '.join(unlisted)}. To take a column in, list its values under categorical once "
+            "conf/dataset/NAME.yaml is written."
         )
-    yield from (
-        f"Column '{column.name}' is treated as a list of words, because {column.remark}."
-        for column in doubtful
-    )
+
+
+def unused_remarks(inspection: Inspection) -> Iterator[str]:
+    """Yield which columns are no features by themselves, if there are such columns: ids, columns of
+    one value and empty ones. ``left_out_remarks`` names the others that are left out.
+    """
+    reasons = {"id": "ids or row numbers?", "constant": "one value", "empty": "no values"}
+    unused = [
+        f"'{column.name}' ({reasons[column.kind]})"
+        for column in inspection.left_out
+        if column.kind in reasons
+    ]
+    if unused:
+        yield f"No features: {', '.join(unused)}."
 
 
 def unlisted_remark(settings: StartSettings, inspection: Inspection) -> str:
@@ -140,6 +144,9 @@ def size_remark(settings: StartSettings, inspection: Inspection) -> str:
 def leak_remark(settings: StartSettings, inspection: Inspection) -> str:
     """Return which features may be known only after the label, and the command that leaves them
     out; empty: no feature may be.
+
+    It also says what the choice costs: condition e of a claim holds as long as the choice does not
+    depend on private records.
     """
     predictors = inspection.label_predictors
     if not predictors:
@@ -147,8 +154,12 @@ def leak_remark(settings: StartSettings, inspection: Inspection) -> str:
     dropped = (*(settings.drop or ()), *predictors)
     command = replace(settings, drop=dropped).line(inspection.path)
     return (
-        f"{predictors_sentence(predictors)}. If such a value is known only after the label, do not "
-        f"believe the accuracy, and leave the column out: {command} force=true"
+        f"{predictors_sentence(predictors)}. If you know from its meaning that such a value is "
+        "known only after the label, do not believe the accuracy, and leave the column out, which "
+        f"costs no claim: {command} force=true. If you leave it out only because of this remark, "
+        "the choice depends on private records, so condition e (public preprocessing and choices) "
+        "of a private release is not met: then train with `agt train "
+        f"dataset={settings.dataset} training.chosen_on=data`, which claims nothing private."
     )
 
 
@@ -158,7 +169,7 @@ def predictors_sentence(names: Sequence[str]) -> str:
     Args:
         names: the names of the columns, at least one.
     """
-    quoted_names = few(map(repr, names), SHOWN)
+    quoted_names = ", ".join(map(repr, names))
     if len(names) == 1:
         return f"Column {quoted_names} alone predicts nearly every label"
     return f"Each of the columns {quoted_names} alone predicts nearly every label"
@@ -168,6 +179,9 @@ def early_remarks(answered: Answered) -> Iterator[str]:
     """Yield remarks for the owner, a sentence each, that are shown before training."""
     settings = answered.settings
     inspection = answered.inspection
+    if "public" not in answered.asked:  # its question shows these remarks
+        yield from left_out_remarks(inspection, settings.id_permanent is True)
+        yield from unused_remarks(inspection)
     private = ", ".join(settings.private_groups(inspection))
     if private and settings.purpose != "certificates":
         yield (
@@ -175,18 +189,20 @@ def early_remarks(answered: Answered) -> Iterator[str]:
             f"{private}. So this run has none, and names the commands that measure the rest with "
             "noise. If all is public, stop (Ctrl-C) and give public=yes."
         )
-    if settings.id == NONE and inspection.repeated and "id" not in answered.asked:
-        yield f"id=none: {repeated_rows(inspection)}."
-    if settings.id == NONE and "id" not in answered.asked:
-        yield from people_remarks(inspection)
-    is_permanent = settings.id_permanent or not inspection.row_number_ids
-    if settings.id_column and is_permanent and "id" not in answered.asked:
-        yield f"id={settings.id_column} declares: {PERMANENT}."
-    if settings.drop is None:
-        yield from filter(None, [leak_remark(settings, inspection)])
+    if "id" not in answered.asked:  # its question says the following
+        if settings.id == NONE and inspection.repeated:
+            yield f"id=none: {repeated_rows(inspection)}."
+        if settings.id == NONE:
+            yield from people_remarks(inspection)
+        elif settings.id and settings.declares_permanent_ids(inspection):
+            yield f"id={settings.id} declares: {PERMANENT}."
+    leaks = leak_remark(settings, inspection)
+    if settings.drop is None and leaks:
+        yield leaks
     if settings.codes is None:
-        warnings = inspection.warnings
-        yield from (warning.sentence for warning in warnings if warning.code == "may_be_codes")
+        for warning in inspection.warnings:
+            if warning.code == "may_be_codes":
+                yield warning.sentence
 
 
 def declared_sentence(settings: StartSettings, inspection: Inspection) -> str:

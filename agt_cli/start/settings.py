@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agt.data.settings import is_far_size
-from agt.data.suffixes import is_delimited
 from agt.errors import ConfigError
 from agt.settings import schema, validate
 from agt_cli.report.scoring import UnitNames
+from agt_cli.runs.column import Column
 from agt_cli.runs.formats import formats_override
 from agt_cli.runs.inspect_settings import InspectSettings
 from agt_cli.runs.inspection import Inspection, round_number
@@ -138,8 +138,10 @@ class StartSettings(StartAnswers, InspectSettings):
         return None if rows is None else training_rows(rows)
 
     def private_groups(self, inspection: Inspection) -> list[str]:
-        """Return the groups that nobody called public, and whose ranges were not given one by
-        one.
+        """Return the groups that are not declared public.
+
+        A group is declared by its name in ``public``, or by a range (a list) for each of its
+        columns.
         """
         declared = {*(self.public or ())}
         if self.ranges and all(c.public for c in inspection.features if c.numeric):
@@ -159,63 +161,57 @@ class StartSettings(StartAnswers, InspectSettings):
                 ``unit_rows``; ``size`` is far from the number of rows; or rows have no label, and
                 are not to be left out.
         """
-        name = self.id_column
-        self._check_size_of_lines()
-        inspection = InspectSettings.inspect(replace(self, id=name))
+        inspection = InspectSettings.inspect(replace(self, id=self.id_column))
         self._check_labels(inspection)
         self.check_size(inspection)
-        column = next(iter(inspection.identifying_columns), None)
-        if column and column.missing:
-            missing = column.missing
-            rows = inspection.rows
+        if self.unit_rows and self.id == NONE:
+            raise ConfigError(
+                f"unit_rows={self.unit_rows} limits the rows of one person, but agt does not "
+                "know to whom each row belongs: give id=COLUMN, or leave unit_rows=... out"
+            )
+        if not inspection.identifying_columns:
+            return inspection
+        column = inspection.identifying_columns[0]
+        self._check_people(column, inspection.rows)
+        if column.most_rows == 1 and not self.unit_rows:
+            return inspection
+        return replace(inspection, id=None, unit=column.name)
+
+    def _check_people(self, column: Column, rows: int) -> None:
+        """Raise ConfigError if a column cannot name the person of each row.
+
+        Args:
+            column: the column that the owner says to name people.
+            rows: the number of rows.
+        """
+        if column.missing:
+            given_rows = rows - column.missing
+            # One number may be a default, such as an amount of 0; or few values have many rows.
+            has_default = 5 * column.most_rows >= given_rows
+            has_few_values = given_rows >= 100 * column.distinct
             unlikely = ""
-            given = rows - missing
-            # A default, such as an amount of 0; or on average 100 rows of each value.
-            if 5 * column.most_rows >= given or given >= 100 * column.distinct:
+            if has_default or has_few_values:
                 unlikely = (
                     f". With only {column.distinct:,} different values, up to "
                     f"{column.most_rows:,} rows each, it may not name people at all: then give "
                     "another column, or id=none if each row is another person"
                 )
             raise ConfigError(
-                f"id={name}: {missing:,} of {rows:,} rows have no value in this column: fill in "
-                f"to whom each row belongs, or remove these rows from the file{unlikely}"
+                f"id={column.name}: {column.missing:,} of {rows:,} rows have no value in this "
+                "column: fill in to whom each row belongs, or remove these rows from the "
+                f"file{unlikely}"
             )
-        if self.unit_rows and self.id == NONE:
+        if self.unit_rows and column.most_rows > self.unit_rows:
             raise ConfigError(
-                f"unit_rows={self.unit_rows} limits the rows of one person, but agt does not "
-                "know to whom each row belongs: give id=COLUMN, or leave unit_rows=... out"
+                f"unit_rows={self.unit_rows}: one value of '{column.name}' has "
+                f"{column.most_rows:,} rows, but training refuses a person with more than "
+                "unit_rows rows: give a higher number, or keep fewer rows of each person in the "
+                "file"
             )
-        if not column or (column.most_rows == 1 and not self.unit_rows):
-            return inspection
-        max_rows = column.most_rows
-        if self.unit_rows and max_rows > self.unit_rows:
-            raise ConfigError(
-                f"unit_rows={self.unit_rows}: one value of '{name}' has {max_rows:,} rows, "
-                "but training refuses a person with more than unit_rows rows: give a higher "
-                "number, or keep fewer rows of each person in the file"
-            )
-        return replace(inspection, id=None, unit=name)
 
     def check_size(self, inspection: Inspection) -> None:
         """Raise ConfigError if the size given is ten times the number of rows, or a tenth of it."""
-        self._check_size_of_rows(inspection.rows + inspection.unlabelled)
-
-    def _check_size_of_lines(self) -> None:
-        """Raise ConfigError if the size is far from the number of rows of a plain csv.
-
-        Its lines are its rows unless a cell in quotes has several lines. It is called before the
-        file is inspected, which takes long for a large one; ``check_size`` counts the rows.
-        """
-        if self.size is None or not is_delimited(self.path) or self.path.suffix.lower() == ".gz":
-            return
-        content = self.path.read_bytes()
-        line_ends = content.rstrip().count(b"\n")  # as many as lines after that of the names
-        if line_ends and b'"' not in content:
-            self._check_size_of_rows(line_ends)
-
-    def _check_size_of_rows(self, rows: int) -> None:
-        """Raise ConfigError if the size given is far from a number of rows (``is_far_size``)."""
+        rows = inspection.rows + inspection.unlabelled
         if self.size is None or not is_far_size(self.size, rows):
             return
         raise ConfigError(
@@ -239,20 +235,13 @@ class StartSettings(StartAnswers, InspectSettings):
             path: the path of the table.
             placeholders: setting -> the word to write in place of an answer that is not known.
         """
-        given: dict[str, object] = {}
+        words = []
         for field in fields(self):
             value = placeholders.get(field.name, getattr(self, field.name))
-            if value != field.default:
-                given[field.name] = value
-        if self.public is not None:
-            given["public"] = self.public or "no"
-            if self.public and {*self.groups} <= {*self.public}:
-                given["public"] = "yes"
-        words = [
-            f"{key}={_word(value)}"
-            for key, value in given.items()
-            if key not in _WRITTEN_IN_OWN_FORM
-        ]
+            if field.name == "public" and self.public is not None:
+                value = self._public_answer
+            if value != field.default and field.name not in _WRITTEN_IN_OWN_FORM:
+                words.append(f"{field.name}={_word(value)}")
         for setting in ("drop", "codes"):
             columns = getattr(self, setting)
             if columns is not None:
@@ -264,6 +253,13 @@ class StartSettings(StartAnswers, InspectSettings):
         if self.formats:
             words.append(formats_override(self.formats))
         return shlex.join(["agt", "start", str(path), *words])
+
+    @property
+    def _public_answer(self) -> object:
+        """The answer to the question what is public: yes, no, or the names of groups."""
+        if not self.public:
+            return "no"
+        return "yes" if {*self.groups} <= {*self.public} else self.public
 
 
 @dataclass(frozen=True)

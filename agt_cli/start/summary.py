@@ -26,29 +26,24 @@ def print_summary(summary: Summary, console: Console) -> None:
         f"{table}: trained on {summary.size}; {scoring.heading.lower()} on {rows:,} held-out rows "
         f"(private, so do not publish {scoring.pronoun})"
     )
-    cells = [
-        (name, *(str(score or "-") for score in scores))
-        for name, scores in comparison.scores.items()
-    ]
+    cells = []
+    for name, scores in comparison.scores.items():
+        score_texts = [str(score or "-") for score in scores]
+        cells.append((name, *score_texts))
     console.table(title, ("", *scoring.titles), cells)
+    lines = [*comparison.legend, comparison.shortfall, summary.stability.sentence]
+    lines.append("Plan (no budget is spent yet):")
+    lines += _numbered_lines(summary.ways, summary.proposed)
     # The heading of the constants says the same, where all of them are public.
-    repeats = bool(summary.constants.heading) and not summary.not_public
-    lines = [
-        *comparison.legend,
-        *([comparison.shortfall] if comparison.shortfall else []),
-        summary.stability.sentence,
-        "Plan (no budget is spent yet):",
-        *_numbered_lines(summary.ways, summary.proposed),
-        *([] if repeats else [summary.declared]),
-        *(["To measure, with noise, what is not public:"] if summary.measuring else []),
-        *(f"  {command}" for command in summary.measuring),
-        *summary.constants.lines,
-        *([summary.ledger] if summary.ledger else []),
-        "Next:",
-        *(f"  {command}" for command in summary.onward),
-        *summary.placeholders,
-    ]
-    for line in lines:
+    if summary.not_public or not summary.constants.heading:
+        lines.append(summary.declared)
+    if summary.measuring:
+        lines.append("To measure, with noise, what is not public:")
+        lines += [f"  {command}" for command in summary.measuring]
+    lines += [*summary.constants.lines, summary.ledger, "Next:"]
+    lines += [f"  {command}" for command in summary.onward]
+    lines += [summary.warning_of_next, *summary.placeholders]
+    for line in filter(None, lines):
         console.say(line)
 
 

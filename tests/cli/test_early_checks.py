@@ -42,13 +42,9 @@ MISTAKES = (
     ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=z", "+dataset.numeric.x=[0,1]"],
     ["train", "dataset=table", "dataset.path=t.csv", "dataset.label=y", "+dataset.numeric.z=[0,1]"],
     ["train", *A_TABLE, "dataset.unit=z"],
-    ["train", "dataset=embeddings", "dataset.path=t.csv", "dataset.label=y", "dataset.x=z"],
     ["start", "t.csv", "label=z"],
     ["start", "t.csv", "label=y", "id=none", "drop=z"],
-    ["start", "t.csv", "drop=[x,y]"],
-    ["start", "header_only.csv"],
     ["data", "inspect", "t.csv", "label=y", "id=z"],
-    ["data", "inspect", "t.csv", "drop=[x]", "label=y"],
     ["train", "training.lr=-1"],
     ["train", "model.hidden=[0]"],
     ["train", "model=mlp", "training=recipe"],
@@ -210,7 +206,6 @@ def test_no_mistake_of_settings_loads_what_is_heavy(tmp_path: Path) -> None:
     (tuned / "digits_tuned.yaml").write_text("# @package _global_\n")
     (tmp_path / "net.py").write_text("import torch\n\n\ndef make(): ...\n")
     (tmp_path / "t.csv").write_text("x,y\n1,a\n")
-    (tmp_path / "header_only.csv").write_text("x,y\n")
     (tmp_path / "t.xlsx").write_bytes(b"PK\3\4\0\0")
     lines = (*MISTAKES, *MISSING_FILES)
     code = f"""

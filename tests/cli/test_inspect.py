@@ -256,7 +256,8 @@ def test_equal_rows_are_counted_where_no_column_names_records(agt: Agt, tmp_path
     table = pd.read_csv(people(tmp_path / "t.csv"), sep=";").drop(columns="Nr.")
     pd.concat([table, table]).to_csv(tmp_path / "t.csv", index=False)
     said = agt("data", "inspect", "t.csv", "label=default").ended(0)
-    assert re.search(r"4\d\d of 800 rows are equal to an earlier row", said.out)
+    compared = r"in all columns that are used \('Größe.*, 'default'\)\."
+    assert re.search(rf"4\d\d of 800 rows are equal to an earlier row {compared}", said.out)
 
 
 def test_a_table_that_no_dataset_file_describes_is_named(agt: Agt, tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         # the usual learners take longer than agt's
-        patch.setattr(start, "scores_on_table", lambda table, scoring: ReferenceScores({}, 0))
+        patch.setattr(
+            start, "scores_on_table", lambda table, scoring, console: ReferenceScores({}, 0)
+        )
         answers = ("label=churn", "id=member", "public=no", "purpose=answers", "eps=5")
         assert main(["start", "shop.csv", *answers, "-q"]) == 0
     return folder

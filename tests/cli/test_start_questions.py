@@ -31,7 +31,9 @@ FILE = Path("conf", "dataset", "t.yaml")
 @pytest.fixture(autouse=True)
 def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the usual learners beside the model, which take longer than it."""
-    monkeypatch.setattr(start, "scores_on_table", lambda table, scoring: ReferenceScores({}, 0))
+    monkeypatch.setattr(
+        start, "scores_on_table", lambda table, scoring, console: ReferenceScores({}, 0)
+    )
 
 
 def plain(path: Path, rows: int = 300, unlabelled: int = 0) -> pd.DataFrame:
@@ -90,13 +92,11 @@ def test_the_line_says_what_has_no_default(agt: Agt, tmp_path: Path) -> None:
     table = pd.read_csv(shop(tmp_path / "t.csv", 300)).rename(columns={"churn": "kind"})
     table[["kind", "home", "town", "age", "spent"]].to_csv(tmp_path / "t.csv", index=False)
     words = line_to_paste(agt("start", "t.csv").ended(2))
-    assert {"label=COLUMN", "id=COLUMN", "unit_rows=NUMBER"} <= {*words}
-    given = {
-        "label=COLUMN": "label=kind",
-        "id=COLUMN": "id=home",
-        "unit_rows=NUMBER": "unit_rows=2",
-        "public=YES_OR_NO": "public=no",
-    }
+    assert {"label=COLUMN", "id=COLUMN"} <= {*words}
+    given = {"label=COLUMN": "label=kind", "id=COLUMN": "id=home", "public=YES_OR_NO": "public=no"}
+    words = line_to_paste(agt(*(given.get(word, word) for word in words), "-q").ended(2))
+    assert "unit_rows=NUMBER" in words, "as one person has several rows by 'home'"
+    given = {"unit_rows=NUMBER": "unit_rows=2"}
     agt(*(given.get(word, word) for word in words), "-q").ended(0)
 
 
@@ -255,8 +255,7 @@ def test_a_size_that_is_exactly_the_number_of_rows_is_asked_about(agt: Agt, tmp_
 def test_a_size_alone_updates_the_dataset_file(agt: Agt, tmp_path: Path) -> None:
     plain(tmp_path / "t.csv")
     agt("start", "t.csv", *ANSWERS, "-q").ended(0)
-    said = agt("start", "t.csv", *ANSWERS, "size=400", "-q").ended(0)
-    assert "declared_size is now 300" in said.err
+    agt("start", "t.csv", *ANSWERS, "size=400", "-q").ended(0)
     assert dataset(tmp_path)["declared_size"] == 300
     file = tmp_path / FILE
     file.write_text(file.read_text(encoding="utf-8").replace("[10, 90]", "[0, 120]"))
@@ -303,11 +302,57 @@ def test_equal_rows_are_counted_before_anything_is_trained(
     repeated = 900 - len(table.drop_duplicates())
     said = agt("start", "t.csv", *(ANSWERS if answered else ()), "-q")
     before, *_ = said.err.partition("Before you trust")
-    assert f"{repeated} of 900 rows are equal to an earlier row" in before
+    equal = f"{repeated} of 900 rows are equal to an earlier row in all columns that are used"
+    assert f"{equal} ('age', 'town', 'churn')" in before
     inspection = inspect_table(tmp_path / "t.csv", label="churn")
     assert inspection.repeated == repeated
     table.assign(height=np.linspace(150, 200, 300)).to_csv(tmp_path / "t.csv", index=False)
     assert not inspect_table(tmp_path / "t.csv", label="churn").repeated
+
+
+def test_columns_that_are_left_out_are_named_before_anything_is_trained(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    rng = np.random.default_rng(0)
+    noted = ["".join(rng.choice([*"abcdefgh"], 12)) for _ in range(300)]
+    table = table.assign(one="1 kg", number=range(300), noted=noted)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    said = agt("start", "t.csv", *ANSWERS, "-q").ended(0)
+    before, *_ = said.err.partition("Before you trust")
+    assert "No features: 'one' (one value), 'number' (ids or row numbers?)." in before
+    assert "'noted' (300)" in before
+    assert "No features" not in said.out
+
+
+def test_what_a_column_costs_that_gives_the_label_away_is_said_with_what_to_type(
+    agt: Agt, tmp_path: Path
+) -> None:
+    table = plain(tmp_path / "t.csv")
+    refund = np.where(table["churn"] == "yes", "2024-05-01", "")
+    table.assign(late=table["churn"] + "!", refund=refund).to_csv(tmp_path / "t.csv", index=False)
+    told = agt("start", "t.csv", *ANSWERS, "--json").ended(0).json
+    (remark,) = [line for line in told["remarks"] if "nearly every label" in line]
+    assert remark.startswith("Each of the columns 'late', 'refund' alone predicts")
+    assert "condition e" in remark
+    assert "drop=[late,refund]' force=true" in remark
+    assert "agt train dataset=t training.chosen_on=data" in remark
+
+
+@pytest.mark.parametrize("is_noise", [True, False])
+def test_of_a_model_no_better_than_a_constant_the_next_command_says_so(
+    agt: Agt, tmp_path: Path, is_noise: bool
+) -> None:
+    table = plain(tmp_path / "t.csv", 600)
+    if is_noise:
+        table["churn"] = np.where(np.random.default_rng(3).random(600) < 0.1, "yes", "no")
+        table.to_csv(tmp_path / "t.csv", index=False)
+    said = agt("start", "t.csv", *ANSWERS, "eps=90", "-q").ended(0)
+    _, _, after = said.out.partition("\nNext:\n")
+    (report,) = tmp_path.glob("outputs/start/*/report.md")
+    page = report.read_text(encoding="utf-8").partition("## Next")[2]
+    for words in (after, page):
+        assert ("not better than the majority-class baseline" in words) == is_noise
 
 
 def test_what_private_answers_lack_is_said_before_training(agt: Agt, tmp_path: Path) -> None:

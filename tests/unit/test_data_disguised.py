@@ -116,12 +116,12 @@ def test_a_table_of_words_whose_first_line_recurs_may_have_no_header(tmp_path: P
     """With ``header=True``, the owner says that it has one: then files were joined."""
     path = tmp_path / "t.csv"
     path.write_text("".join(f"{word},no\n" for word in ("red", "blue", "red", "blue") * 9))
-    with pytest.raises(DataError, match=r"line 3.* same as line 1.*header=false"):
+    with pytest.raises(DataError, match=r"line 3.* repeats the names of line 1.*header=false"):
         inspect_table(path)
-    with pytest.raises(DataError, match=r"repeats the names of line 1.*had been joined"):
+    with pytest.raises(DataError, match=r"repeats the names of line 1.*files were joined"):
         inspect_table(path, header=True)
     path.write_text(TABLE + TABLE)
-    with pytest.raises(DataError, match=r"repeats the names of line 1.*had been joined"):
+    with pytest.raises(DataError, match=r"repeats the names of line 1.*files were joined"):
         inspect_table(path)
 
 

@@ -244,6 +244,53 @@ def test_a_column_that_tells_the_answer_is_named(tmp_path: Path) -> None:
     assert not any(c.predicted_share for c in look(tmp_path, rare).columns)
 
 
+def test_every_column_that_gives_the_label_away_is_named_also_by_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    """A date that only some classes have, and words of which there are many; rare words prove
+    nothing, because each of them predicts its few rows by chance.
+    """
+    rng = np.random.default_rng(0)
+    rows = 1000
+    y = rng.permutation(rows) % 2
+    dates = [f"2024-{month:02}-{day:02}" for month in range(1, 13) for day in range(1, 29)]
+    columns = {
+        "refunded_on": np.where(y, rng.choice(dates, rows), ""),
+        "reason": np.where(y, [f"r{number}" for number in rng.integers(0, 90, rows)], "none of it"),
+        "agent": [f"a{number}" for number in rng.integers(0, 400, rows)],
+        "since": rng.choice(dates, rows),
+        "y": y,
+    }
+    inspection = look(tmp_path, {name: [*map(str, values)] for name, values in columns.items()})
+    shares = {column.name: column.predicted_share for column in inspection.columns}
+    assert shares["refunded_on"] == 1
+    assert shares["reason"] > 0.95
+    assert shares["agent"] == shares["since"] == 0
+    assert inspection.label_predictors == ["refunded_on", "reason"]
+
+
+def zip_codes(odd: str, distinct: int) -> list[str]:
+    return [*(f"{10_000 + row % distinct}" for row in range(1500)), odd]
+
+
+def test_zip_codes_of_which_one_has_nine_digits_are_words(tmp_path: Path) -> None:
+    age = [20 + row % 50 for row in range(1501)]
+    y = ["a", "b", "b"] * 500 + ["a"]
+    few_codes = {"zip": zip_codes("12345-6789", 30), "age": age, "y": y}
+    column = look(tmp_path, few_codes, label="y").columns[0]
+    assert (column.kind, len(column.categorical)) == ("category", 30)
+    assert "'12345-6789' in row 1501 of the data (line 1502 of the file)" in column.remark
+    many = {**few_codes, "zip": zip_codes("12345-6789", 150)}
+    column = look(tmp_path, many, label="y").columns[0]
+    assert not column.categorical
+    assert "(line 1502 of the file)" in column.remark
+    assert "codes=[zip]' most_values=151" in column.remark
+    column = look(tmp_path, many, label="y", codes=["zip"], most_values=151).columns[0]
+    assert (len(column.categorical), column.remark) == (150, ""), "as the remark says"
+    other = {**few_codes, "zip": zip_codes("about 12", 150)}
+    assert "codes=" not in look(tmp_path, other, label="y").columns[0].remark
+
+
 def test_dates_and_decimal_commas(tmp_path: Path) -> None:
     """Each value by itself: a date is the days since 1970, a number has the comma that the
     file's form has.
@@ -1067,8 +1114,7 @@ ROW_OF_NUMBERS = "17,yes\n" * 20
         ("\n\n", "the first 2 lines are blank"),
         (" ,\n", "line 1 is blank"),
         ("Customers\n", "remove 1 line above line 2"),
-        ("Customers,2020\n", "if line 1 ('Customers,2020') is a title, remove line 1"),
-        ("Customers,\n", "if line 1 ('Customers,') is a title, remove line 1"),
+        ("Customers,2020\n", "line 1 ('Customers', '2020', ...) looks like data"),
     ],
 )
 def test_what_stands_above_a_table_is_named_with_what_to_remove(
@@ -1085,8 +1131,11 @@ def test_a_line_of_units_below_the_names_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     rows = "17,180,yes\n18,170,no\n" * 10
     path.write_text(f"age,height,churn\nyears,cm,\n{rows}", encoding="utf-8")
-    with pytest.raises(DataError, match="line 2 gives units"):
-        inspect_table(path, label="churn")
+    inspection = inspect_table(path, label="churn")
+    for name, unit in (("age", "years"), ("height", "cm")):
+        assert (
+            f"'{unit}' in row 1 of the data (line 2 of the file)" in column(inspection, name).remark
+        )
     path.write_text(f"age,height,churn\n?,170,yes\n{rows}", encoding="utf-8")
     assert inspect_table(path, label="churn").rows == 21, "a first record with a gap"
 

@@ -5,7 +5,6 @@ import pytest
 
 from agt.mechanisms.planning import Plan, QueryEvidence
 from agt_cli.report.scoring import ClassScoring
-from agt_cli.report.start_md import _bar_label
 from agt_cli.start.ledger_proposal import LedgerProposal
 from agt_cli.start.plan import describe_ways
 
@@ -45,12 +44,6 @@ def test_a_model_that_hardly_finds_the_rarest_class_is_warned_of(found: int, war
 def test_of_very_few_records_of_a_class_nobody_is_warned() -> None:
     labels = np.repeat([0, 2], [97, 3])
     assert SCORING.warning(np.zeros(100, dtype=int), labels) == ""
-
-
-def test_a_bar_s_label_breaks_no_equation_and_nothing_in_brackets() -> None:
-    lines = _bar_label("published weights, eps = 1 (expected accuracy)").split("\n")
-    plain = [line.replace("\u00a0", " ") for line in lines]
-    assert plain == ["published weights,", "eps = 1", "(expected accuracy)"]
 
 
 @pytest.mark.parametrize(("found", "reason"), [(8, "worse than"), (0, "not better than")])

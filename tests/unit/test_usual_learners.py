@@ -7,9 +7,12 @@ import pytest
 
 from agt.data.dataset import Dataset
 from agt.data.embeddings import Embeddings
+from agt_cli.report.console import Console
 from agt_cli.report.scoring import ClassScoring, scoring_of
 from agt_cli.runs import usual_learners
 from agt_cli.runs.usual_learners import scores_on_vectors
+
+QUIET = Console(quiet=True)
 
 
 def vectors(folder: Path, width: int, rows: int = 200) -> Dataset:
@@ -25,7 +28,7 @@ def vectors(folder: Path, width: int, rows: int = 200) -> Dataset:
 
 def test_few_features_are_given_to_logistic_regression_and_boosting(tmp_path: Path) -> None:
     data = vectors(tmp_path, 4)
-    found = scores_on_vectors(data, scoring_of(data.target))
+    found = scores_on_vectors(data, scoring_of(data.target), QUIET)
     assert [*found.scores] == ["LogisticRegression", "boosting"]
     first = found.scores["LogisticRegression"][0]
     assert first is not None
@@ -33,9 +36,22 @@ def test_few_features_are_given_to_logistic_regression_and_boosting(tmp_path: Pa
     assert found.records_seen == len(data.train)
 
 
+def test_each_learner_is_named_before_it_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = vectors(tmp_path, 4)
+    scores_on_vectors(data, scoring_of(data.target), Console())
+    shown = capsys.readouterr()
+    assert not shown.out
+    for name in ("LogisticRegression (1 of 2", "boosting (2 of 2"):
+        assert f"comparing with {name}" in shown.err
+
+
 def test_many_features_are_not_boosted(tmp_path: Path) -> None:
     data = vectors(tmp_path, usual_learners.MAX_BOOSTED_FEATURES + 1)
-    assert [*scores_on_vectors(data, scoring_of(data.target)).scores] == ["LogisticRegression"]
+    assert [*scores_on_vectors(data, scoring_of(data.target), QUIET).scores] == [
+        "LogisticRegression"
+    ]
 
 
 def test_of_many_numbers_the_first_records_are_seen(
@@ -43,7 +59,7 @@ def test_of_many_numbers_the_first_records_are_seen(
 ) -> None:
     monkeypatch.setattr(usual_learners, "MAX_TRAINING_NUMBERS", 50 * 4 * 3)
     data = vectors(tmp_path, 4)
-    assert scores_on_vectors(data, scoring_of(data.target)).records_seen == 50
+    assert scores_on_vectors(data, scoring_of(data.target), QUIET).records_seen == 50
 
 
 SCORING = ClassScoring(("no", "yes"))
