@@ -136,12 +136,8 @@ def _summarise(
         answered: the settings and the answers, with the table that was inspected.
         scoring: how answers are scored.
         training: the words of ``agt train`` that train the same model.
-<<<<<<< HEAD
         trained: the training run.
-||||||| 49490162
-=======
         console: shows progress.
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     """
     settings = answered.settings
     inspection = answered.inspection
@@ -164,18 +160,8 @@ def _summarise(
         planned=planned,
         ledger=ledger,
     )
-<<<<<<< HEAD
     table = build(trained.record.config["dataset"], "dataset")
-    reference = scores_on_table(table, scoring)
-||||||| 49490162
-    reference_scores = scores_on_table(
-        build(trained.record.config["dataset"], "dataset"), scoring
-    ).scores
-=======
-    reference_scores = scores_on_table(
-        build(trained.record.config["dataset"], "dataset"), scoring, console
-    ).scores
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
+    reference = scores_on_table(table, scoring, console)
     compared = compare(
         settings,
         scoring,
@@ -188,15 +174,9 @@ def _summarise(
     stability = scoring.measure_stability(
         model, planned.evidence, test.features, settings.unit_names
     )
-<<<<<<< HEAD
-    hint = "" if settings.purpose == "answers" else boosting_remark(compared)
     constants = proposed_constants(settings, inspection)
     # The units are given only because a file that names a unit is refused without them.
     columns = Columns.of(settings.dataset_file, units=())
-||||||| 49490162
-    hint = "" if settings.purpose == "answers" else boosting_remark(compared)
-=======
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     return Summary(
         table=settings.file.name,
         training_rows=len(dataset.train),
@@ -210,22 +190,8 @@ def _summarise(
         proposed=steps.proposed,
         not_public=settings.private_groups(inspection),
         declared=declared_sentence(settings, inspection),
-<<<<<<< HEAD
         constants=replace(constants, were_shown="public" in answered.asked),
-        remarks=remarks_on(answered, dataset, model, trained.quality, compared, hint),
-        hint=hint,
-||||||| 49490162
-        constants=replace(
-            proposed_constants(settings, inspection), were_shown="public" in answered.asked
-        ),
-        remarks=remarks_on(answered, dataset, model, trained.quality, compared, hint),
-        hint=hint,
-=======
-        constants=replace(
-            proposed_constants(settings, inspection), were_shown="public" in answered.asked
-        ),
         remarks=remarks_on(answered, dataset, model, trained.quality, compared),
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
         measuring=steps.measuring,
         commands=steps.by_hand,
         onward=steps.onward,
@@ -269,9 +235,6 @@ def _result(
     for index, key in enumerate(compared.scoring.keys):
         values = {name: value_of(scores[index]) for name, scores in compared.scores.items()}
         scores_by_key[key] = values
-    remarks = list(summary.remarks)
-    if summary.hint:
-        remarks.append(summary.hint)
     return {
         "dataset": str(settings.dataset_file),
         "run": str(record.folder),
@@ -280,22 +243,8 @@ def _result(
         "report": str(page / "report.html"),
         "training_rows": summary.training_rows,
         "features": summary.features,
-<<<<<<< HEAD
-        "remarks": remarks,
-        **scores_by_key,
-||||||| 49490162
-        "remarks": [*summary.remarks, *filter(None, [summary.hint])],
-        **{
-            key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
-            for index, key in enumerate(compared.scoring.keys)
-        },
-=======
         "remarks": [*summary.remarks],
-        **{
-            key: {name: value_of(scores[index]) for name, scores in compared.scores.items()}
-            for index, key in enumerate(compared.scoring.keys)
-        },
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
+        **scores_by_key,
         summary.stability.name: summary.stability.value,
         "not_public": summary.not_public,
         "plan": summary.ways,

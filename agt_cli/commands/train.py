@@ -319,14 +319,8 @@ def _print_reference_learners(
     """
     if not isinstance(source, Embeddings):
         return {}
-<<<<<<< HEAD
     scoring = scoring_of(loaded.target)
-    reference = scores_on_vectors(loaded, scoring)
-||||||| 49490162
-    reference = scores_on_vectors(loaded, scoring)
-=======
     reference = scores_on_vectors(loaded, scoring, console)
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     if not reference.scores:
         return {}
     title = "usual learners on the same test records, without privacy and certificates"

@@ -222,44 +222,20 @@ def _read_column(columns: ColumnReader, name: str, options: ColumnOptions) -> Co
         name: the name of the column.
         options: what the owner says of the columns.
     """
-<<<<<<< HEAD
-    cells, single = _cells(columns, name)
-    texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
-    is_decimal = pa.types.is_decimal(texts.type)
-    is_number = pa.types.is_integer(texts.type) or pa.types.is_floating(texts.type)
-||||||| 49490162
-    cells, single = _cells(columns, name)
-    texts, counts = pc.value_counts(cells if single else pa.nulls(0)).flatten()
-    is_number = pa.types.is_integer(texts.type) or pa.types.is_floating(texts.type)
-=======
     cells, is_single = _cells(columns, name)
     distinct, counts = pc.value_counts(cells if is_single else pa.nulls(0)).flatten()
+    is_decimal = pa.types.is_decimal(distinct.type)
     is_number = pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type)
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
     form = options.formats.get(name)
-<<<<<<< HEAD
-    possible: list[NumberFormat] = []
+    possible_formats: list[NumberFormat] = []
     if is_decimal:
         # Text is rounded to the nearest double, as training reads it; Arrow's cast is not. The
         # values stay decimals: as classes or ids, those that one double stands for are different.
-        numbers = texts.cast(pa.string()).cast(pa.float64())
+        numbers = distinct.cast(pa.string()).cast(pa.float64())
     elif is_number:
-        numbers = texts.cast(pa.float64(), safe=False)
-    elif pa.types.is_string(texts.type):
-        numbers = _numbers_in_default_format(columns, texts)
-||||||| 49490162
-    possible: list[NumberFormat] = []
-    if is_number:
-        numbers = texts.cast(pa.float64(), safe=False)
-    elif pa.types.is_string(texts.type):
-        numbers = _numbers_in_default_format(columns, texts)
-=======
-    possible_formats: list[NumberFormat] = []
-    if is_number:
         numbers = distinct.cast(pa.float64(), safe=False)
     elif pa.types.is_string(distinct.type):
         numbers = _numbers_in_default_format(columns, distinct)
->>>>>>> 690198b5dd649f11ae04fd7cf7397507b6733d28
         if form is None:
             possible_formats = _number_formats(distinct, numbers, options.missing_values)
             form = possible_formats[0] if len(possible_formats) == 1 else None

@@ -1172,6 +1172,7 @@ def test_amounts_of_which_most_are_zero_are_not_proposed_as_names_of_people(
     rows = 4_000
     chance = np.random.default_rng(0)
     amount = np.where(chance.random(rows) < 0.08, 100 * chance.integers(1, 400, rows), 0)
+    amount.sort()  # equal amounts then follow one another, as the rows of a person do
     visits = np.repeat(np.arange(rows // 4) * 7919 % 100_003, 4)  # of one person after another
     table = pd.DataFrame({"gain": amount, "nr": visits, "y": chance.integers(0, 2, rows)})
     table.to_csv(tmp_path / "t.csv", index=False)
