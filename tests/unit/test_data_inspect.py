@@ -1166,12 +1166,13 @@ def test_only_a_declared_range_is_public(tmp_path: Path) -> None:
     assert from_data(declared) == ("classes",)
 
 
-def test_amounts_of_which_most_are_zero_are_not_proposed_as_names_of_people(
-    tmp_path: Path,
+@pytest.mark.parametrize("share", [0.08, 0.6])
+def test_amounts_of_which_many_are_zero_are_not_proposed_as_names_of_people(
+    tmp_path: Path, share: float
 ) -> None:
     rows = 4_000
     chance = np.random.default_rng(0)
-    amount = np.where(chance.random(rows) < 0.08, 100 * chance.integers(1, 400, rows), 0)
+    amount = np.where(chance.random(rows) < share, 100 * chance.integers(1, 40_000, rows), 0)
     amount.sort()  # equal amounts then follow one another, as the rows of a person do
     visits = np.repeat(np.arange(rows // 4) * 7919 % 100_003, 4)  # of one person after another
     table = pd.DataFrame({"gain": amount, "nr": visits, "y": chance.integers(0, 2, rows)})
