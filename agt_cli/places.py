@@ -42,9 +42,10 @@ def check_named_files(command: str, typed: Mapping[str, str]) -> None:
         typed: setting -> value, of settings whose value needs no composing.
     """
     settings = {key: value for key, value in typed.items() if value not in UNSET_VALUES}
-    for key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir"):
-        if key in settings:
-            check_output_folder(key, Path(settings[key]))
+    if command != "ledger":  # which looks into this folder, and writes nothing there
+        for key in ("output_dir", "hydra.run.dir", "hydra.sweep.dir"):
+            if key in settings:
+                check_output_folder(key, Path(settings[key]))
     if "path" in settings:
         check_verified_path(Path(settings["path"]).expanduser())
     if "release" in settings:

@@ -16,7 +16,6 @@ from agt_cli.checks import check_named_ledger
 from agt_cli.errors import explain
 from agt_cli.report.finished import CHECKPOINTS
 from agt_cli.runs import prepare
-from agt_cli.runs.inspect_settings import InspectSettings
 
 from .conftest import TINY, Agt
 
@@ -175,15 +174,10 @@ def test_true_and_false_do_not_declare_what_is_public(agt: Agt, answer: str) -> 
     agt("start", "t.csv", f"public={answer}").ended(2, "public=yes", "public=no")
 
 
-def test_a_size_far_from_the_lines_of_a_table_is_refused_before_it_is_inspected(
-    agt: Agt, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def inspect(_: object) -> None:
-        raise AssertionError("the table was inspected")
-
-    Path("t.csv").write_text("x,y\n" + "1,2\n" * 700)
-    monkeypatch.setattr(InspectSettings, "inspect", inspect)
-    agt("start", "t.csv", "public=yes", "size=70").ended(2, "size=700", "700 rows")
+def test_a_size_far_from_the_rows_of_a_table_is_refused_before_a_file_is_written(agt: Agt) -> None:
+    Path("t.csv").write_text("x,y\n" + "".join(f"{row},{row % 2}\n" for row in range(700)))
+    agt("start", "t.csv", "label=y", "public=yes", "size=70").ended(2, "size=", "700 rows")
+    assert not Path("conf").exists()
 
 
 def test_a_column_of_few_values_with_gaps_may_be_no_column_of_ids(agt: Agt) -> None:

@@ -223,7 +223,7 @@ def test_signatures_depend_on_all_that_results_come_from_and_not_on_places(
     )
     others.append(signature(two, prepared, "test"))
     monkeypatch.undo()
-    monkeypatch.setattr(module, "_code", lambda targets: "edited")
+    monkeypatch.setattr(module, "_code_digest", lambda targets: "edited")
     others.append(signature(config, prepared, "test"))
     assert len({name, *others}) == len(others) + 1
 
