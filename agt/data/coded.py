@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,23 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class LookupGroup:
+    """Neighbouring look-ups of equally many features, done in one step.
+
+    Attributes:
+        columns: the index of the code of a row that each look-up reads.
+        first_levels: [c] the index of each look-up's first level in ``levels``.
+        levels: [m, w] the levels of all look-ups.
+        features: the slice of a row that has their features.
+    """
+
+    columns: list[int]
+    first_levels: np.ndarray
+    levels: np.ndarray
+    features: slice
+
+
+@dataclass(frozen=True)
 class RowLookup:
     """The look-ups that turn a row of codes into a row of features.
 
@@ -80,10 +97,23 @@ class RowLookup:
         return self.lookups[0].levels.dtype
 
     @cached_property
-    def feature_slices(self) -> tuple[slice, ...]:
-        """For each look-up, the slice of a row that has its features."""
-        stops = np.cumsum([lookup.levels.shape[1] for lookup in self.lookups]).tolist()
-        return tuple(slice(start, stop) for start, stop in pairwise([0, *stops]))
+    def groups(self) -> tuple[LookupGroup, ...]:
+        """The look-ups, in groups of neighbours with equally many features."""
+        groups = []
+        start = 0
+        for width, neighbours in groupby(self.lookups, lambda lookup: lookup.levels.shape[1]):
+            lookups = [*neighbours]
+            counts = [len(lookup.levels) for lookup in lookups]
+            stop = start + width * len(lookups)
+            group = LookupGroup(
+                columns=[lookup.column for lookup in lookups],
+                first_levels=np.cumsum([0, *counts[:-1]]),
+                levels=np.concatenate([lookup.levels for lookup in lookups]),
+                features=slice(start, stop),
+            )
+            groups.append(group)
+            start = stop
+        return tuple(groups)
 
     @cached_property
     def digest(self) -> bytes:
@@ -112,18 +142,19 @@ class RowLookup:
         """
         if features.shape[1:] != (self.width,) or features.dtype != self.dtype:
             return None
-        code_count = 1 + max(lookup.column for lookup in self.lookups)
-        codes = np.zeros((len(features), code_count), dtype=np.uint8)
+        columns = 1 + max(lookup.column for lookup in self.lookups)
+        codes = np.zeros((len(features), columns), dtype=np.uint8)
         coded_columns = set()
-        for lookup, columns_of_lookup in zip(self.lookups, self.feature_slices, strict=True):
-            if lookup.column in coded_columns:
-                continue
-            coded_columns.add(lookup.column)
-            row_bytes = _as_bytes(features[:, columns_of_lookup])
-            level = pc.index_in(row_bytes, _as_bytes(lookup.levels))
-            if level.null_count:
-                return None
-            codes[:, lookup.column] = level.to_numpy()
+        start = 0
+        for lookup in self.lookups:
+            stop = start + lookup.levels.shape[1]
+            if lookup.column not in coded_columns:
+                level = pc.index_in(_as_bytes(features[:, start:stop]), _as_bytes(lookup.levels))
+                if level.null_count:
+                    return None
+                codes[:, lookup.column] = level.to_numpy()
+                coded_columns.add(lookup.column)
+            start = stop
         coded = CodedFeatures(codes, self)
         # A column may have several look-ups, and only the first one decided its code.
         for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
@@ -140,10 +171,17 @@ class RowLookup:
         """
         features = aligned_empty((len(codes), self.width), self.dtype) if out is None else out
         for rows in block_slices(len(codes), LOOKUP_BLOCK_ROWS):
-            row_codes = codes[rows]
-            row_features = features[rows]
-            for lookup, columns in zip(self.lookups, self.feature_slices, strict=True):
-                row_features[:, columns] = lookup.levels.take(row_codes[:, lookup.column], axis=0)
+            for group in self.groups:
+                row_codes = codes[rows].take(group.columns, axis=1)
+                level_indices = (row_codes + group.first_levels).ravel()
+                if len(self.groups) == 1:
+                    # Written into the result directly. NumPy needs no copy for that in the mode
+                    # "wrap", which has no other effect, because all indices are valid.
+                    looked_up = features[rows].reshape(len(level_indices), -1)
+                    group.levels.take(level_indices, axis=0, out=looked_up, mode="wrap")
+                else:
+                    looked_up = group.levels.take(level_indices, axis=0)
+                    features[rows, group.features] = looked_up.reshape(len(codes[rows]), -1)
         return features
 
 
@@ -278,38 +316,35 @@ class CodedFeatures(NDArrayOperatorsMixin):
         """
         if not len(self):
             return None
-        for lookup, used in zip(self.lookup.lookups, self._levels_used, strict=True):
-            classes = lookup.magnitude_classes[used]
+        occurring = self._levels_used
+        for lookup, levels in zip(self.lookup.lookups, occurring, strict=True):
+            classes = lookup.magnitude_classes[levels]
             if (classes != classes[0]).any():
                 return None
         # By the condition above, all rows have the same absolute values other than 0. So the result
         # of a level is the same in every row, and one row of each level is enough to learn it.
-        changed = change(self._rows_with_each_level())
+        sample = np.empty((max(map(len, occurring)), self.shape[1]), dtype=self.dtype)
+        slices = []
+        start = 0
+        for lookup, levels in zip(self.lookup.lookups, occurring, strict=True):
+            features = slice(start, start + lookup.levels.shape[1])
+            # A look-up with fewer levels repeats its last one.
+            sampled = levels[np.minimum(np.arange(len(sample)), len(levels) - 1)]
+            sample[:, features] = lookup.levels[sampled]
+            slices.append(features)
+            start = features.stop
+        changed = change(sample)
         lookups = []
-        parts = (self.lookup.lookups, self._levels_used, self.lookup.feature_slices)
-        for lookup, used, columns in zip(*parts, strict=True):
+        for lookup, levels, features in zip(self.lookup.lookups, occurring, slices, strict=True):
             # A level that does not occur is NaN, which every later check refuses.
             new_levels = np.full(lookup.levels.shape, np.nan, dtype=changed.dtype)
-            new_levels[used] = changed[: len(used), columns]
+            new_levels[levels] = changed[: len(levels), features]
             lookups.append(Lookup(lookup.column, new_levels))
-        added = changed[:1, self.lookup.width :]
+        added = changed[:1, start:]
         if added.shape[1]:
             first = self.lookup.lookups[0]
             lookups.append(Lookup(first.column, np.repeat(added, len(first.levels), axis=0)))
         return CodedFeatures(self.codes, RowLookup(tuple(lookups)))
-
-    def _rows_with_each_level(self) -> np.ndarray:
-        """Return rows in which every level that occurs has its turn, [m, width].
-
-        Row i has the i-th level that occurs of each look-up; of one with fewer levels, its last.
-        """
-        row_count = max(map(len, self._levels_used))
-        rows = np.empty((row_count, self.shape[1]), dtype=self.dtype)
-        parts = (self.lookup.lookups, self._levels_used, self.lookup.feature_slices)
-        for lookup, used, columns in zip(*parts, strict=True):
-            turns = np.minimum(np.arange(row_count), len(used) - 1)
-            rows[:, columns] = lookup.levels[used[turns]]
-        return rows
 
     def dot(self, weights: np.ndarray) -> np.ndarray:
         """Return the dot products of all rows with some vectors, from the codes.
@@ -325,10 +360,12 @@ class CodedFeatures(NDArrayOperatorsMixin):
             [n, J] float64.
         """
         products = np.zeros((len(self), len(weights)))
-        for lookup, columns in zip(self.lookup.lookups, self.lookup.feature_slices, strict=True):
-            levels = lookup.levels.astype(np.float64, copy=False)
-            level_products = levels @ weights[:, columns].T
+        start = 0
+        for lookup in self.lookup.lookups:
+            stop = start + lookup.levels.shape[1]
+            level_products = lookup.levels.astype(np.float64, copy=False) @ weights[:, start:stop].T
             products += level_products[self.codes[:, lookup.column]]
+            start = stop
         return products
 
     def longest(self) -> np.ndarray:

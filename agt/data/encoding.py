@@ -42,6 +42,7 @@ from agt.data.ids import keyed_hash
 HALVINGS = 10
 CROSS_KEY = "table/crosses"
 _NO_SLOT = -1  # of a missing value
+MAX_COMPARED_EDGES = 100  # of one column; of more, a binary search is faster
 CODED_ROWS = 2**14  # rows that are coded at once, so that they stay in cache
 ARRAY_BYTES = 2**27  # features of a file that need more are held as codes
 
@@ -185,6 +186,8 @@ class Encoding:
             for index, (column, values) in enumerate(columns):
                 slots = self._slots(column, values)
                 missing_code = len(lookup.lookups[index].levels) - 1
+                # Looking features up wraps codes beyond the levels, and would give another row's.
+                assert slots.max() <= missing_code
                 codes[rows, index] = np.where(slots == _NO_SLOT, missing_code, slots)
         return as_array(CodedFeatures(codes, lookup))
 
@@ -300,8 +303,26 @@ def _word_slots(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
 
 def _number_slots(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return the number of ordered edges that each number reaches, ``_NO_SLOT`` for NaN."""
-    slots = np.searchsorted(edges, numbers, side="right")
+    if len(edges) <= MAX_COMPARED_EDGES and len(numbers) >= CODED_ROWS:
+        slots = _count_reached_edges(numbers, edges)
+    else:
+        slots = np.searchsorted(edges, numbers, side="right")
     return np.where(np.isnan(numbers), _NO_SLOT, slots)
+
+
+def _count_reached_edges(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the number of edges that each number reaches, [n] int64.
+
+    Many numbers are compared with every edge in a third of the time of a binary search.
+    """
+    counts = np.empty(len(numbers), dtype=np.int64)
+    for rows in block_slices(len(numbers), CODED_ROWS):
+        block = numbers[rows]
+        count = np.zeros(len(block), dtype=np.uint8)
+        for edge in edges:
+            count += block >= edge
+        counts[rows] = count
+    return counts
 
 
 def _thermometer_levels(edges: Sized) -> np.ndarray:
