@@ -516,10 +516,12 @@ def _reason_untested(
 
 
 def _smallest_certain_estimate(counts: InOutCounts, confidence: float, comparisons: int) -> float:
-    """Return the smallest estimate whose lower bound is above 0; 1 if there is none.
+    """Return the smallest difference that the audit could have been sure is above 0.
 
-    It is computed for a record that all models with it label rightly. The numbers of models with
-    it and without it are the medians of ``counts``.
+    The difference is that of two shares: of the models with a record that label it rightly, and of
+    the models without it. All models with the record are taken to be right. Of the models without
+    it each possible number is tried, and the smallest difference whose lower bound is above 0 is
+    returned; 1 if there is none. The numbers of models are the medians of ``counts``.
 
     Args:
         counts: the differences that were examined, at least one.
@@ -529,12 +531,16 @@ def _smallest_certain_estimate(counts: InOutCounts, confidence: float, compariso
     models_with = int(np.median(counts.models_with))
     models_without = int(np.median(counts.models_without))
     right_without = np.arange(models_without + 1)
-    all_right = np.full(models_without + 1, models_with)
+    every_with = np.full(models_without + 1, models_with)
+    every_without = np.full(models_without + 1, models_without)
     possible = InOutCounts(
-        all_right, all_right, right_without, np.full(models_without + 1, models_without)
+        right_with=every_with,
+        models_with=every_with,
+        right_without=right_without,
+        models_without=every_without,
     )
     lower, _ = possible.bounds(confidence, comparisons)
-    is_sure = lower > 0
-    if not is_sure.any():
+    is_certain = lower > 0
+    if not is_certain.any():
         return 1.0
-    return float(possible.value[is_sure].min())
+    return float(possible.value[is_certain].min())

@@ -222,11 +222,15 @@ def _propose_ledger(settings: StartSettings, trained: _Trained) -> LedgerProposa
 def _result(
     settings: StartSettings, summary: Summary, record: RunRecord, page: Path
 ) -> dict[str, Any]:
-    """Return what --json prints.
+    """Return what ``agt start --json`` prints.
+
+    Besides the keys below it has a key for each score of the comparison (such as "accuracy"), whose
+    value maps the name of a model to its score, and one for the stability of answers.
 
     Args:
         settings: the settings of the command.
-        summary: the summary that was printed.
+        summary: the summary that was printed: "plan" has the ways to publish answers,
+            "recommended" is one of them, and "next_commands" are the commands to type next.
         record: the record of the training run.
         page: the folder of the record with the summary.
     """

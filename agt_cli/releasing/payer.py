@@ -55,37 +55,77 @@ def payer_of(
             beside the one that was named has.
         CheckError: a ledger's file was changed after it was written.
     """
-    name = str(setting) if setting is not None else os.environ.get(VARIABLE) or None
+    name = os.environ.get(VARIABLE) or None
+    if setting is not None:
+        name = str(setting)
     if name is None:
-        found = ledgers_of(people)
-        if found.holding:
-            raise _ledger_not_named(people.table.name, found.holding)
-        # Any of the unreadable files may be a ledger of these people; the first is reported.
-        for error in found.errors:
-            raise type(error)(f"{error}. To release without a ledger, give ledger={NO_LEDGER}")
-        yield NoPayer(Uncounted("unnamed"))
+        yield _no_payer_where_no_ledger_is_known(people)
     elif name == NO_LEDGER:
-        found = ledgers_of(people)
         if setting is None:
-            # named by the environment, which no other file says
+            # The environment named it, and no other file of the record says so.
             record.environment(ledger=NO_LEDGER)
-        # Claims name no path of the owner's machine.
-        names = tuple(Path(name).stem for name in found.holding)
-        yield NoPayer(Uncounted("declined", names, bool(found.errors)))
+        yield _no_payer_as_declared(people)
     else:
-        path = require_ledger(name)
-        say_skipped(path.parent)
-        with Ledger.open(path, second_head()) as ledger:
-            note = put_on_list(ledger)
-            if note:
-                write_line(note, "stderr")
-            payer = LedgerPayer.checked(ledger, people, run)
-            record.environment(ledger=name)
-            try:
-                yield payer
-            except Exhausted as error:
-                outputs = Path(str(record.config.get("output_dir") or "."))
-                raise _with_free_answers(error, outputs, ledger) from None
+        with _open_ledger_payer(name, people, record, run) as payer:
+            yield payer
+
+
+def _no_payer_where_no_ledger_is_known(people: ProtectedPeople) -> NoPayer:
+    """Return the payer of a release for which no ledger was named, and which none may count.
+
+    Args:
+        people: the data that the release is about.
+
+    Raises:
+        ConfigError: a ledger that agt knows of has admitted these data.
+        AgtError: a file in the working directory cannot be read, and may be such a ledger.
+    """
+    found = ledgers_of(people)
+    if found.holding:
+        raise _ledger_not_named(people.table.name, found.holding)
+    if found.errors:
+        first = found.errors[0]
+        raise type(first)(f"{first}. To release without a ledger, give ledger={NO_LEDGER}")
+    return NoPayer(Uncounted("unnamed"))
+
+
+def _no_payer_as_declared(people: ProtectedPeople) -> NoPayer:
+    """Return the payer of a release whose owner declared that no ledger is to count it.
+
+    Args:
+        people: the data that the release is about; the claim names the ledgers that hold them.
+    """
+    found = ledgers_of(people)
+    # Claims name no path of the owner's machine.
+    names = tuple(Path(name).stem for name in found.holding)
+    return NoPayer(Uncounted("declined", names, bool(found.errors)))
+
+
+@contextmanager
+def _open_ledger_payer(
+    name: str, people: ProtectedPeople, record: "RunRecord", run: str
+) -> Iterator[LedgerPayer]:
+    """Open the payer of a ledger that was named; see ``payer_of`` for what is raised.
+
+    Args:
+        name: the ledger, as the setting ``ledger`` takes it.
+        people: the data that releases are about, and the relation.
+        record: the record of the release; its env.json gets the ledger's name.
+        run: the digest of the training run, or of the draw, that is released from; empty: none.
+    """
+    path = require_ledger(name)
+    say_skipped(path.parent)
+    with Ledger.open(path, second_head()) as ledger:
+        note = put_on_list(ledger)
+        if note:
+            write_line(note, "stderr")
+        payer = LedgerPayer.checked(ledger, people, run)
+        record.environment(ledger=name)
+        try:
+            yield payer
+        except Exhausted as error:
+            outputs = Path(str(record.config.get("output_dir") or "."))
+            raise _with_free_answers(error, outputs, ledger) from None
 
 
 def _with_free_answers(error: Exhausted, outputs: Path, ledger: Ledger) -> Exhausted:

@@ -204,20 +204,31 @@ def encoding_warnings(path: Path, form: CsvFormat) -> Iterator[DataWarning]:
 
 
 def _thousands_setting(form: CsvFormat | None, values: ColumnValues) -> str:
-    """Return the setting which declares that points separate thousands, for a column whose numbers
-    may be written so but are read as decimals; empty: the numbers are not written so.
+    """Return the setting to propose if the points in a column's numbers may separate thousands.
+
+    1.234 is read as a decimal number, but stands for 1234 where every number is either below 1,000
+    and without a point, or has exactly three digits behind one point.
 
     Args:
         form: the format of a csv; None: the file is no csv.
+        values: the values of the column.
+
+    Returns:
+        The setting, as it is typed; empty: the numbers are not written so, or nothing but three
+        decimals speaks for it.
     """
     is_read_with_decimals = values.is_text and values.is_numeric and values.format is None
     if form is None or form.decimal != "." or not is_read_with_decimals:
         return ""
-    pointed = values.matches(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
-    below_thousand = values.matches(r"^[+-]?\d{1,3}$")
-    # Three decimals everywhere are decimals, but hardly in a file with semicolons.
-    likely = below_thousand.any() or form.separator == ";"
-    if pointed.sum() < MIN_QUANTITY_NUMBERS or not likely or not (pointed | below_thousand).all():
+    has_three_digits_behind_point = values.matches(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    is_below_thousand = values.matches(r"^[+-]?\d{1,3}$")
+    if not (has_three_digits_behind_point | is_below_thousand).all():
+        return ""
+    if has_three_digits_behind_point.sum() < MIN_QUANTITY_NUMBERS:
+        return ""
+    # A column of which all numbers have three decimals is one of decimals. But semicolons separate
+    # the columns of a file in countries where a comma, and no point, begins the decimals.
+    if not is_below_thousand.any() and form.separator != ";":
         return ""
     return format_setting(values.name, NumberFormat(decimal=",", thousands="."))
 

@@ -73,8 +73,15 @@ def people_remarks(inspection: Inspection) -> Iterator[str]:
 
 
 def left_out_remarks(inspection: Inspection, id_permanent: bool) -> Iterator[str]:
-    """Yield which columns some cell kept from being used, or from being numbers; and which ids may
-    be row numbers, unless somebody declared that they are permanent.
+    """Yield remarks on columns that are not used as they were meant.
+
+    They are about columns that a cell keeps from being used or from being numbers, about columns
+    of ids that may be row numbers, and about words of which there are too many to list.
+
+    Args:
+        inspection: what the table holds.
+        id_permanent: the owner declared that ids never pass to other people; then ids that may be
+            row numbers are not named.
     """
     for warning in inspection.warnings:
         if warning.code in ("left_out", "taken_as_words"):
