@@ -432,7 +432,8 @@ def _numbers_by_text(names: pa.Array) -> list[np.ndarray]:
         numbers_in_text[match[1], match[3]].add(int(match[2]))
     # Names of digits alone, of which there may be millions, are not read one by one.
     plain = names.filter(only_digits).cast(pa.int64()).to_numpy()
-    # Digits of other scripts, such as Arabic, are a group of their own.
-    groups = [distinct(plain)]
+    # Digits of other scripts, such as Arabic, are plain numbers, too.
+    other_digits = np.array([*numbers_in_text.pop(("", ""), ())], dtype=np.int64)
+    groups = [distinct(np.concatenate([plain, other_digits]))]
     groups += [np.array([*numbers]) for numbers in numbers_in_text.values()]
     return groups

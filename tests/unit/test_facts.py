@@ -157,6 +157,7 @@ def test_conditions_survive_a_record_and_list_what_was_declared() -> None:
         ([str(row // 2) for row in range(50)], True),  # people of two rows
         (["7", "7", "7"], False),
         (["1", "2"], True),
+        (["1", "2", "٣", "٤"], True),  # some in Arabic digits
         (["1"], False),
         (["a", "b", "c"], False),
         (["p1", "q2", "r3"], False),
