@@ -122,6 +122,7 @@ def _unknown_label(
         extensible: True: the message also advises to add the label to the classes.
     """
     known = [*map(str, classes)]
+    shown = known  # the classes as the message lists them
     remedy = "correct the label, or remove the row"
     if label is None or missing_word(str(label)):
         description = "no label"
@@ -133,6 +134,7 @@ def _unknown_label(
         else:
             description = f"the label {label!r}, which is a number"
             remedy = _conversion_remedy("text", "str")
+            shown = [*map(repr, known)]  # in quotes, because the numbers without are the labels
     else:
         description = f"the label {label!r}{nearest(str(label), known)}"
         if extensible:
@@ -143,7 +145,7 @@ def _unknown_label(
             path=path,
             row=row,
             label=description,
-            known=", ".join(known),
+            known=", ".join(shown),
         )
     )
 

@@ -9,6 +9,9 @@ from agt_cli.runs.column import Column
 from agt_cli.runs.column_values import ColumnValues, row_count
 
 _SUSPICIOUS_SHARE = 0.95  # share of the rows whose label a column must give away to be suspicious
+# Where most records are of one class, an answer that is always this class is nearly always right.
+# So a suspicious column must also leave at most this share of the errors of that answer.
+_MAX_REMAINING_ERRORS = 1 / 6
 _MAX_BINS = 64  # the largest number of bins of a column of numbers, for that
 _MIN_BIN_ROWS = 20  # rows of a bin
 
@@ -55,8 +58,11 @@ def _share_predicted(values: ColumnValues, label: ColumnValues, rows: int) -> fl
     np.add.at(rows_by_bin_and_label, (bin_of_row, label.index_of_rows()), 1)
     share = rows_by_bin_and_label.max(axis=1).sum() / rows
     majority_share = rows_by_bin_and_label.sum(axis=0).max() / rows
-    is_suspicious = share >= _SUSPICIOUS_SHARE and 1 - share <= (1 - majority_share) / 10
-    return float(share) if is_suspicious else 0.0
+    errors_of_column = 1 - share
+    errors_of_majority = 1 - majority_share
+    if share < _SUSPICIOUS_SHARE or errors_of_column > _MAX_REMAINING_ERRORS * errors_of_majority:
+        return 0.0
+    return float(share)
 
 
 def _bins_of_values(values: ColumnValues, max_bins: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from agt_cli.unlearn.record_index import places
 from agt_cli.unlearn.training_records import TrainingRecords
 
 _SEVERAL = re.compile("[;,]")  # what separates ids where somebody writes several in one line
+_QUOTED = re.compile(r"""["'“‘”’](.+)["'“‘”’]""")  # an id in quotes, as some programs write text
 _NAME_KINDS: tuple[KeyKind, ...] = ("record", "unit")
 Match = Literal["training", "asked", "test", "unknown"]
 """What an id of a request names: training records that can be erased; records whose erasure was
@@ -142,6 +143,14 @@ class IdLookup:
         words = [ListedId(word, "") for word in line.split()]
         return len(words) > 1 and all(word.match != "unknown" for word in self.find(words))
 
+    def is_quoted_id(self, line: str) -> bool:
+        """Return whether a line that is no id is one if the quotes around it are removed."""
+        quoted = _QUOTED.fullmatch(line)
+        if quoted is None:
+            return False
+        (inner,) = self.find([ListedId(quoted[1].strip(), "")])
+        return inner.match != "unknown"
+
     def is_header(self, line: str) -> bool:
         """Return whether a line is the name of the data's column of ids or of units."""
         columns = (getattr(self.known.source, name, None) for name in ("id", "unit"))
@@ -150,12 +159,15 @@ class IdLookup:
     def may_be_ignored(self, requested: RequestedId) -> bool:
         """Return whether an id is unknown, and is not a mistake.
 
-        An id of the other kind (``by``) and a line that lists several ids are mistakes, which are
-        refused also where ids may be unknown. So is an id that is no hash where hashes of content
-        name the records, because it could not be found even if the person's records are there.
+        An id of the other kind (``by``), an id in quotes and a line that lists several ids are
+        mistakes, which are refused also where ids may be unknown. So is an id that is no hash where
+        hashes of content name the records, because it could not be found even if the person's
+        records are there.
         """
         name = requested.name
         if requested.match != "unknown" or self.lists_ids(name) or self.is_header(name):
+            return False
+        if self.is_quoted_id(name):
             return False
         if self.is_named_by_content and not CONTENT.fullmatch(name):
             return False

@@ -268,6 +268,11 @@ def _check_known(lookup: IdLookup, requested: Sequence[RequestedId], path: str) 
                 f"ids={path}: {requested_id.place} is the name of the column of ids: remove this "
                 "line"
             )
+        if lookup.is_quoted_id(requested_id.name):
+            raise ConfigError(
+                f"ids={path}: {requested_id.place} is an id in quotes, and the ids of the data "
+                "have none: remove the quotes"
+            )
         if lookup.lists_ids(requested_id.name):
             raise ConfigError(
                 f"ids={path}: {requested_id.place} seems to list several ids: write one id per line"

@@ -77,7 +77,7 @@ def _reason_not_compared(record: Record, trained: Record | None) -> str:
     if record.command == "measure":
         return "no other file determines them"
     if trained is None or trained.command != "train":
-        return "the training run was not found"
+        return "the training run was not found in the state from which this was made"
     releases_weights = _weights_mechanism(record) is not None
     if releases_weights and trained.rebuilt_model is None:
         return "the model of the training run could not be read"

@@ -92,6 +92,8 @@ def test_requests_of_people(agt: Agt) -> None:
         (("x", one), r"ids=ids\.txt: .*1 of 2 ids \(line 1\).*by=id"),
         ((f"{one} {other}",), r"ids=ids\.txt: line 1 seems to list several ids"),
         (("person", one), r"ids=ids\.txt: line 1 is the name of the column"),
+        ((f'"{one}"',), r"ids=ids\.txt: line 1 is an id in quotes"),
+        ((f"‘{one}’",), r"ids=ids\.txt: line 1 is an id in quotes"),
         (("",), r"ids=ids\.txt: "),
         (tuple(train.units), r"ids=ids\.txt"),
         (tuple(train.units[train.labels == 1]), r"ids=ids\.txt"),
